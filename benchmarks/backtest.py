@@ -1,18 +1,18 @@
 """Time and memory of backtests: `python benchmarks/backtest.py [--sizes 10x100 100x600] [--policies 20] [--json FILE]`.
 
-A history is written first: a cycle of 30 s after the other, hours merged as the operator merges them. The
-brokers are at 45 % CPU, one in ten of a small cluster and one in fifty of a large one at 55 %, and nothing moves; the
-load of each bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over it.
-A size is brokers x bundles of each.
+The benchmark first writes a history: a cycle every 30 s, hours merged as the operator merges them. The brokers are at
+45 % CPU, but one in ten of a small cluster and one in fifty of a large one are at 55 %. Nothing moves. The load of each
+bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over the history. A
+size is brokers x bundles of each.
 
     read      a cycle of the history, as strategies get it
     learn     what a bundle would cost on each broker
     policy    one policy's cycle: usage with its owners, decision, moves, figures
 
-Printed is processor time of this process, in milliseconds a cycle, and its highest memory. `--spark local[2]` also
-plays on one and on two cores, each in a JVM of its own, and prints seconds on the clock: of both, of the session's
-start, and the efficiency without it. `--cluster` plays on one and on two executors of a standalone cluster; see
-`backtest_cluster.py`.
+The output is the processor time of this process, in milliseconds per cycle, and its peak memory. `--spark local[2]`
+also replays on one and on two cores, each in a JVM of its own. It prints the wall-clock seconds of both and of the
+session's start, and the efficiency without that start. `--cluster` replays on one and on two executors of a standalone
+cluster; see `backtest_cluster.py`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SOURCE = {"prometheus": {"url": "http://prometheus:9090"}}
 
 
 def write(root: Path, size: Size, cycles: int) -> None:
-    """A history of `cycles` of a cluster of `size`."""
+    """Write a history of `cycles` cycles of a cluster of `size`."""
     random = np.random.default_rng(2)
     few = 10 if size.brokers < 50 else 50
     wanted = np.where(np.arange(size.brokers) % few == 0, 0.55, random.normal(0.45, 0.01, size.brokers))
@@ -95,7 +95,7 @@ def _put(history: Any, load: ClusterLoad, at: float) -> None:
 
 
 def variants(count: int) -> list[PolicyReplay]:
-    """Policies of Trim that differ in what a move must be worth."""
+    """Policies of Trim that differ in the parameter `worth`."""
     replays = []
     for number in range(count):
         trim = {"worth": 100 + 50 * number}
@@ -140,7 +140,7 @@ def measured(root: Path, policies: int) -> dict[str, Any]:
 
 
 def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
-    """Seconds on the clock of `policies` on a Spark session, and of its start."""
+    """Wall-clock seconds of `policies` on a Spark session, and of its start."""
     replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
     pool = task_pool(master)
     try:
@@ -157,7 +157,7 @@ def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
 
 
 def here(root: Path, policies: int) -> float:
-    """Seconds on the clock of `policies` in this process."""
+    """Wall-clock seconds of `policies` in this process."""
     replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
     recording = Recording(str(root), POLICY).summary
     work = tasks(str(root), POLICY, windows(recording.begin, recording.end), replays, 1)
@@ -169,12 +169,12 @@ def main() -> None:
     """Print a line for each size, each measured in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x100 100x600")
-    parser.add_argument("--cycles", type=int, default=480, help="of the history (default 480, four hours)")
+    parser.add_argument("--cycles", type=int, default=480, help="cycles of the history (default 480, four hours)")
     parser.add_argument("--policies", type=int, default=5, help="variants of Trim (default 5)")
     parser.add_argument("--spark", help="also on one and two cores of Spark, such as local[2]")
     parser.add_argument("--cluster", action="store_true", help="also on one and two executors of a standalone cluster")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--one", type=Path, help="only this history, in this process, as JSON")
+    parser.add_argument("--one", type=Path, help="measure only this history, in this process; print JSON")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measured(options.one, options.policies)))

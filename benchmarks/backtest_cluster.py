@@ -1,13 +1,13 @@
-"""One executor against two on a standalone cluster, for `benchmarks/backtest.py --cluster`.
+"""Compares one executor with two on a standalone cluster, for `benchmarks/backtest.py --cluster`.
 
-Master, workers and executors are processes of their own. The executors start, import and play a few cycles before
-anything is measured. Then the same policies are played by one executor in one task, and by two in a task each.
+Master, workers and executors are processes of their own. The executors start, import and replay a few cycles before
+anything is measured. Then one executor replays the policies in one task, and two executors replay them in a task each.
 
     critical    processor time that can't be spread: of the driver, and of the busiest executor
     serial      ratio of it that did not get shorter with the second executor (Karp and Flatt's figure)
     efficiency  of n executors 1 / (1 + (n - 1) serial), as Amdahl's law says
 
-On a quiet machine the clock shows the critical time. On a busy one only the processor time can be compared.
+On an idle machine the wall-clock time is the critical time. On a busy one only the processor time can be compared.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ _DRIVER = "org.apache.spark.deploy.SparkSubmit"
 
 @dataclass(frozen=True, slots=True)
 class ClusterRun:
-    """A run on so many executors. clock, driver, critical: seconds. executors: processor seconds of each, with its
-    Python workers. memory: MB of each at its highest, JVM and Python workers together, each with what it shares.
+    """A run on one executor or two. clock, driver, critical: seconds.
+
+    executors: processor seconds of each, with its Python workers. memory: peak MB of each, the sum of JVM and Python
+    workers, including shared pages.
     """
 
     clock: float
@@ -53,7 +55,7 @@ class ClusterRun:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What is played. begin, end: epoch seconds. replays: makes the replays."""
+    """The history and policies to replay. begin, end: epoch seconds. replays: makes the replays."""
 
     root: Path
     policy: str
@@ -62,7 +64,7 @@ class Played:
     replays: Callable[[], Sequence[HistoryReplay]]
 
     def play(self, pool: TaskPool, executors: int, end: float | None = None) -> None:
-        """Play until `end` in a task for each executor. Raises `RuntimeError` for an unreadable history."""
+        """Replay until `end` in a task for each executor. Raises `RuntimeError` for an unreadable history."""
         part = TimeWindow(self.begin, self.begin, self.begin, self.end if end is None else end)
         replays = self.replays()
         work = tasks(str(self.root), self.policy, [part], replays, executors)
@@ -86,12 +88,12 @@ def compared(played: Played) -> dict[str, Any]:
 
 
 def serial_part(speedup: float) -> float:
-    """The ratio that two executors can't share if they are so many times as fast as one; at least 0."""
+    """The ratio of the work that two executors can't share if they are `speedup` times as fast as one; at least 0."""
     return max(0.0, 2 / speedup - 1)
 
 
 def told(found: dict[str, Any]) -> str:
-    """The figures in words."""
+    """The figures as text."""
     lines = [
         f"{name}: {run['clock']:.1f} s on the clock, {run['critical']:.1f} s critical (driver {run['driver']:.1f} s, "
         f"executors {' and '.join(f'{each:.1f}' for each in run['executors'])} s of processor time), "
@@ -130,18 +132,18 @@ def _driver() -> float:
 
 
 def _processor(executor: int) -> float:
-    """Processor seconds of an executor and its Python workers, also of those that have ended."""
+    """Processor seconds of an executor and its Python workers, including workers that have exited."""
     return sum(map(_seconds, (executor, *descendants(executor, children()))))
 
 
 def _seconds(pid: int) -> float:
-    """Processor seconds of a process and of its children that have ended; 0 if it has ended."""
+    """Processor seconds of a process and of its exited children; 0 if the process has exited."""
     fields = _text(pid, "stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICK
 
 
 def _memory(executor: int) -> float:
-    """MB of an executor and its Python workers at their highest."""
+    """Peak MB of an executor and its Python workers."""
     lines = [
         line
         for pid in (executor, *descendants(executor, children()))

@@ -1,7 +1,7 @@
-"""The least that any program does with the answers of a cycle: fetch them, find the numbers, and make floats of them.
+"""The least that any program must do with the answers of a cycle: fetch them and convert their numbers to floats.
 
-It shares no code with the pipeline. `http.client` fetches one body after the other, and numpy converts. It does not
-know what a number belongs to, so no program that decides anything can be as fast.
+It shares no code with the pipeline. `http.client` fetches one body after the other, and numpy converts the numbers. It
+does not know what a number belongs to, so no program that decides anything can be as fast.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import numpy as np
 
 _END = b'"]'
-"""What ends a sample: ``[1750000000.000,"1.5"]``."""
+"""The end of a sample: ``[1750000000.000,"1.5"]``."""
 
 
 def fetched(url: str, names: Sequence[str]) -> tuple[float, float, int]:
-    """Seconds on the clock and of processor time that all bodies take, and how many numbers they hold.
+    """Wall-clock and processor seconds that all bodies take, and how many numbers they contain.
 
     names: of bodies that `canned_prometheus.replaying` serves.
     """
@@ -47,7 +47,7 @@ class BareFetch:
         self._pool, self._url, self._names = ProcessPoolExecutor(1, spawn), url, tuple(names)
 
     def run(self) -> tuple[float, float]:
-        """Seconds on the clock and of processor time."""
+        """Fetch all bodies; returns wall-clock and processor seconds."""
         clock, used, count = self._pool.submit(fetched, self._url, self._names).result()
         assert count
         return clock, used

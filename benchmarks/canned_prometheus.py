@@ -1,6 +1,6 @@
-"""A fleet of brokers, and a server process that replays the answers of a Prometheus about it.
+"""A fleet of brokers, and a server process that replays a Prometheus server's answers about it.
 
-Replaying costs next to nothing, so a benchmark measures our own code. The same size is always the same fleet.
+Replaying costs almost nothing, so a benchmark measures our own code. The same size always gives the same fleet.
 
     python benchmarks/canned_prometheus.py FOLDER      serve the bodies in FOLDER, after printing the port
 """
@@ -34,9 +34,9 @@ from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 SHARDS = 2
 START = 1_750_000_000.0
 """Evaluation time of the first cycle, epoch seconds."""
-_EACH = 64  # bundles of a namespace
+_EACH = 64  # bundles in each namespace
 _VALUES = {"time": "1750000000", "limit": "4"}
-_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that what was recorded stays young; raw samples of five windows
+_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that recorded samples are never too old; raw samples in five windows
 
 
 class Size(NamedTuple):
@@ -71,11 +71,11 @@ class Fleet:
 
     @property
     def brokers_alone(self) -> Fleet:
-        """The same without bundles."""
+        """This fleet without bundles."""
         return replace(self, bundles=(), owner=self.owner[:0], rate=self.rate[:0])
 
     def topology(self) -> Topology:
-        """The topology, as the resources would describe it."""
+        """The topology, as Kubernetes objects would describe it."""
         n, m = len(self.pods), len(self.bundles)
         return Topology(
             brokers=self.pods,
@@ -95,7 +95,7 @@ class Fleet:
         )
 
     def settings(self, url: str = "http://unused") -> PrometheusSettings:
-        """Settings with which its samples never grow old; per topic where bundles have no metrics."""
+        """Settings with which its samples are never too old. They read topics if bundles have no metrics."""
         return PrometheusSettings(
             url,
             "pulsar",
@@ -168,7 +168,7 @@ def _write(folder: Path, promql: str, series: Iterator[str], kind: str = "vector
 
 
 def _key(promql: str) -> str:
-    """File name of a query's body. On a busy machine the check for samples of the future asks about a shorter time."""
+    """File name of a query's body. On a busy machine the check for future samples uses a shorter time."""
     return hashlib.sha256(re.sub(r"\[\w+\] offset", "[] offset", promql).encode()).hexdigest()
 
 

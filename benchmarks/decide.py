@@ -1,14 +1,15 @@
-"""Times of decisions beside the Java classes: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
+"""Times of decisions, here and in Java: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
 
-Every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and ``balanced``, and
-the class it comes from in the same run. Thresholds of hits are such that every call of ``hot`` decides.
+It times every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and
+``balanced``. In the same run it times the Java class of each strategy. Hit counts are set so that every call of ``hot``
+decides.
 
     shed, place, split  one call of the strategy alone, which is what is timed in Java; a placement places one bundle
     decide              guard, shedding, a placement and a prediction for each move, and the plan, nothing capped
     reference           ThresholdShedder's rule written plainly with masks over all bundles
 
-Printed is the median of processor time, as machines are shared; `ratio` is Java's through ours, so above 1 we are
-faster. --json has the times on the clock as well. With --peak only the memory of one size is measured.
+The output is the median of processor time, because machines are shared. `ratio` is Java's time divided by ours, so
+above 1 we are faster. --json also has the wall-clock times. With --peak only the memory of one size is measured.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ SETTINGS = {
     "loadBalancerNamespaceBundleMaxMsgRate": 400,
     "loadBalancerNamespaceMaximumBundles": 100_000,
 }
-"""Pulsar's keys that differ from their defaults, here and in Java."""
+"""Keys of Pulsar whose values differ from the defaults, here and in Java."""
 
 PAIRS = (
     ("ThresholdShedder", "LeastResourceUsageWithWeight"),
@@ -115,7 +116,7 @@ UNCAPPED = MoveLimits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max
 class Subject(NamedTuple):
     """A timed call on a cluster and its memory; it returns the number of decisions and the next memory.
 
-    warm: calls share what is cached about the cluster, as the placements of one decision do.
+    warm: calls share cached data about the cluster, as the placements of one decision do.
     """
 
     name: str
@@ -126,7 +127,7 @@ class Subject(NamedTuple):
 
 
 def strategies() -> Iterator[Subject]:
-    """Every strategy of the registry that decides on averages; `trim.py` measures Trim, which decides on a ring."""
+    """Every strategy of the registry that decides on averages. `trim.py` measures Trim, which uses recent samples."""
     for name, row in registry.SHEDDERS.items():
         if name == "Trim":
             continue
@@ -183,7 +184,7 @@ def _decide(pair: registry.Pair) -> Callable[[ClusterLoad, Any], tuple[int, Any]
 
 
 def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, float]:
-    """Milliseconds of one call with the memory of a first one to warm up."""
+    """Milliseconds of one call, after a first call that warms up and gives the memory."""
     decisions, memory = subject.call(cluster, None)
     snapshot = an_hour_later(cluster)
     if subject.warm:
@@ -201,7 +202,7 @@ def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, f
 
 
 def measure(sizes: list[Size], java: Figures, seconds: float) -> Iterator[dict[str, Any]]:
-    """Every strategy on every size and workload, beside its Java class; whole decisions at `LARGE`."""
+    """Figures of every strategy for every size and workload, with its Java class; whole decisions at `LARGE`."""
     for size in sizes:
         for kind in WORKLOADS:
             cluster = workload(size, hot=kind == "hot")
@@ -224,7 +225,7 @@ def show(row: Mapping[str, Any]) -> str:
 
 
 def peak(size: Size) -> dict[str, float]:
-    """Memory (MB, the highest so far) of this process: with everything imported, with the cluster, after every call."""
+    """Peak memory (MB) of this process: with everything imported, then with the cluster, then after every call."""
     found = {"imported": peak_mb()}
     cluster = workload(size, hot=True)
     found["cluster"] = peak_mb()
@@ -234,7 +235,7 @@ def peak(size: Size) -> dict[str, float]:
 
 
 def peak_mb() -> float:
-    """The highest memory of this process so far, MB. The kernel's own figure: ru_maxrss is inherited by processes."""
+    """Peak memory of this process so far, in MB, from the kernel, because child processes inherit ru_maxrss."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
@@ -251,11 +252,11 @@ def peaks(sizes: list[Size]) -> dict[str, Any]:
 def main() -> None:
     """Print the table, and write it as JSON when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--java", choices=("live", "recorded", "record"), default="live", help="whence Java's figures")
+    parser.add_argument("--java", choices=("live", "recorded", "record"), default="live", help="which Java figures")
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x600 100x600")
-    parser.add_argument("--seconds", type=float, default=0.4, help="for each line, on each side (default 0.4)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="for each line, here and in Java (default 0.4)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--peak", type=Size.parse, help="only the memory of this size")
+    parser.add_argument("--peak", type=Size.parse, help="measure only the memory of this size")
     options = parser.parse_args()
     if options.peak:
         print(json.dumps(peak(options.peak)))

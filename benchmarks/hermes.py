@@ -1,16 +1,16 @@
 """Time and quality of one weighted balance: `python benchmarks/hermes.py [--json FILE] [--largest N]`.
 
-The cases are those on which the original was measured (`data/hermes-java-speed.json`, cpu time of one thread): weights
-lognormal(3, 1) operations/s, one consumer a subscription.
+The cases are those on which the original was measured (`data/hermes-java-speed.json`, CPU time of one thread). The
+weights are lognormal(3, 1) operations/s, and each subscription has one consumer.
 
     cold       nothing is placed, weights are known
     perturbed  placed by cold, then every weight times lognormal(0, 0.3)
     steady     the result of perturbed balanced once more
     frozen     as perturbed, but everything was moved a minute ago
 
-Forms: `java` decides as the original, in its order; `sorted` by the same rules in sorted order; `corrected` without the
-original's defects. Quality: the largest and the root mean square distance of a consumer's weight from its target, in
-percent of the target, of what is really carried; and the number of tasks that changed hands.
+Forms: `java` decides as the original, in its order; `sorted` uses the same rules in sorted order; `corrected` is
+without the original's defects. Quality is the largest and the root mean square distance of a consumer's real weight
+from its target, in percent of the target, and the number of tasks that moved.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def rules(form: str, law: Law) -> Rules:
 def work(
     case: Case, weights: Mapping[str, float], holders: Mapping[str, tuple[str, ...]], moved: float = NEVER
 ) -> Workload:
-    """The input of one balance; every consumer reports its load and a cpu utilisation in proportion."""
+    """The input of one balance; every consumer reports its load and a proportional CPU usage."""
     consumers = [f"10_0_{k // 256}_{k % 256}$consumer" for k in range(case.consumers)]
     ops: dict[str, dict[str, float]] = {name: {} for name in consumers}
     for name, held in holders.items():
@@ -84,7 +84,7 @@ def work(
 
 
 def prepared(case: Case, form: str) -> Workload:
-    """The measured balance, after those it builds on."""
+    """The input of the measured balance, after the balances that it builds on."""
     rng = np.random.default_rng(1)
     names = [f"group{k % 50}.topic{k % 997}$subscription{k}" for k in range(case.subscriptions)]
     cold = dict(zip(names, rng.lognormal(3, 1, len(names)).tolist(), strict=True))
@@ -103,7 +103,7 @@ def prepared(case: Case, form: str) -> Workload:
 
 
 def quality(given: Workload, found: Balance) -> dict[str, float]:
-    """Distance of the carried weights from the targets, and number of tasks that changed hands."""
+    """Distance of the carried weights from the targets, and number of tasks that moved."""
     carried = dict.fromkeys(found.order, 0.0)
     for name, held in found.assignments.items():
         for consumer in held:
@@ -118,7 +118,7 @@ def quality(given: Workload, found: Balance) -> dict[str, float]:
 
 
 def measured(case: Case, form: str) -> dict[str, Any]:
-    """Seconds of processor time of one balance (the best of some, when they are quick) and its quality."""
+    """Processor seconds of one balance (the best of several, if they are quick) and its quality."""
     given = prepared(case, form)
     spent: list[float] = []
     while not spent or (sum(spent) < 1 and len(spent) < 9):
@@ -129,7 +129,7 @@ def measured(case: Case, form: str) -> dict[str, Any]:
 
 
 def recorded(case: Case) -> float | None:
-    """Seconds of processor time that the original took."""
+    """Processor seconds that the original took."""
     law = "avg" if case.law is Law.AVERAGE else "scoring"
     for row in json.loads(JAVA.read_text())["rows"]:
         same = (row["consumers"], row["subscriptions"], row["case"]) == (case.consumers, case.subscriptions, case.name)

@@ -1,9 +1,10 @@
-"""Play every strategy in every scenario of the lab: `python benchmarks/lab.py [--strategies Trim] [--seeds 30]`.
+"""Run every strategy in every scenario of the lab: `python benchmarks/lab.py [--strategies Trim] [--seeds 30]`.
 
-The figures go to docs/data/comparison.json, from which `docs/tools/generate.py comparison` makes docs/comparison.md.
-A cell is a strategy in a scenario: of each score the 5th percentile, the median and the 95th percentile over the seeds
-1 to N. It is saved as soon as it is measured, and all other cells of the file are kept. A cell that has its number of
-seeds already is left as it is, so a run that was interrupted continues where it ended; --again measures it anew.
+The figures are written to docs/data/comparison.json, from which `docs/tools/generate.py comparison` makes
+docs/comparison.md. A cell is a strategy in a scenario. It has the 5th percentile, the median and the 95th percentile of
+each score over the seeds 1 to N. A cell is saved as soon as it is measured, and all other cells of the file are kept. A
+cell that already has its number of seeds is not measured again, so an interrupted run continues where it stopped.
+--again measures it again.
 
     python benchmarks/lab.py --jobs 2                               # whatever is missing of 30 seeds
     python benchmarks/lab.py --strategies Trim --again --jobs 2     # Trim anew, after a change; baselines stay
@@ -50,7 +51,7 @@ class Measurement(NamedTuple):
 
 
 def measure(scenario: str, who: Contender, seeds: int) -> Measurement:
-    """Play a scenario of the catalogue with the seeds 1 to `seeds`."""
+    """Run a scenario of the catalogue with the seeds 1 to `seeds`."""
     began = time.process_time()
     [played] = measured({scenario: named(scenario)}, [who], range(1, seeds + 1))
     return Measurement(scenario, who.name, seeds, cell(played["runs"]), (time.process_time() - began) / seeds)
@@ -63,7 +64,7 @@ def read(file: Path = DATA) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def save(new: Measurement, file: Path = DATA) -> None:
-    """Put a cell into the file, in the order of the catalogue. The file is read again, as others may have written."""
+    """Write a cell into the file, in the order of the catalogue. Other processes may write it, so it is read again."""
     row = {"scenario": new.scenario, "strategy": new.strategy, "seeds": new.seeds}
     scores = {name: [_rounded(value) for value in (of.low, of.median, of.high)] for name, of in new.scores.items()}
     order = [(scenario, who.name) for scenario in catalogue() for who in shown()]
@@ -77,7 +78,7 @@ def save(new: Measurement, file: Path = DATA) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Make other processes that save in the folder wait meanwhile."""
+    """Lock the folder, so that other processes wait before they save there."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -91,7 +92,7 @@ def _rounded(value: float) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for and not there yet."""
+    """Measure the requested cells that are missing."""
     given = _parser().parse_args(arguments)
     names = given.scenarios or list(catalogue())
     if given.golden:
@@ -112,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def renew(names: Sequence[str], file: Path = GOLDEN) -> int:
-    """Play Trim in these scenarios, and put its scores into the golden file; prints what has changed."""
+    """Run Trim in these scenarios, and write its scores into the golden file; prints the changes."""
     golden = regression.read(file) if file.exists() else {}
     for name in names:
         scenario = named(name)
@@ -128,7 +129,7 @@ def renew(names: Sequence[str], file: Path = GOLDEN) -> int:
 
 
 def _measured(cells: Sequence[tuple[str, Contender]], seeds: int, jobs: int) -> Iterator[Measurement]:
-    """The cells as they are done."""
+    """The cells, each as soon as it is measured."""
     if jobs == 1:
         yield from (measure(name, who, seeds) for name, who in cells)
         return
@@ -139,15 +140,15 @@ def _measured(cells: Sequence[tuple[str, Contender]], seeds: int, jobs: int) -> 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scenarios", nargs="+", metavar="NAME", default=[], help="of the catalogue; default all")
+    parser.add_argument("--scenarios", nargs="+", metavar="NAME", default=[], help="scenarios to run; default all")
     parser.add_argument(
         "--strategies", nargs="+", metavar="NAME", default=[], help="Trim, AvgShedder/Pulsar; default all"
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"runs of a cell (default {SEEDS})")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--again", action="store_true", help="measure cells anew that have their seeds")
+    parser.add_argument("--again", action="store_true", help="measure complete cells again")
     parser.add_argument(
-        "--golden", action="store_true", help="renew tests/lab/golden/catalogue.json with Trim's scores"
+        "--golden", action="store_true", help="write Trim's scores into tests/lab/golden/catalogue.json"
     )
     parser.add_argument("--file", type=Path, default=DATA, help="file of the figures")
     return parser

@@ -1,4 +1,4 @@
-"""The large cluster on which decisions are timed, the same one in Java and here.
+"""The large cluster on which decisions are timed. It is the same in Java and here.
 
 Of each broker's bundles, h = ((i * 600 + j) * 2654435761) mod 2^32 and x = h / 2^32 for bundle j of broker i; message
 rate in = out = 20 + 80 x, throughput = 1024 x rate, CPU = 40 + i mod 7 percent, ten topics in each bundle. In ``hot``
@@ -78,13 +78,13 @@ def _brokers(n: int, traffic: np.ndarray, *, hot: bool) -> Brokers:
 
 
 def an_hour_later(cluster: ClusterLoad) -> ClusterLoad:
-    """The same cluster when all cool-downs are over, with nothing cached: a new snapshot."""
+    """A new snapshot of the cluster when all cool-downs are over, with nothing cached."""
     later = cluster.now + 3600
     return replace(cluster, brokers=replace(cluster.brokers), bundles=replace(cluster.bundles), now=later)
 
 
 def reference(cluster: ClusterLoad) -> dict[int, list[int]]:
-    """The first round of ThresholdShedder with defaults, plainly: broker row to bundle rows."""
+    """The first decision of ThresholdShedder with defaults, written plainly: broker row to bundle rows."""
     usage = (cluster.brokers.usage[:, 0].astype(np.float32) / np.float32(100) * np.float32(100)).astype(float) / 100
     average = usage.mean()
     unloads = {}

@@ -1,6 +1,7 @@
-"""Time of the first mirror of a large Pulsar cluster, and its cost from then on.
+"""Time until a large Pulsar cluster is mirrored for the first time, and the cost of the mirror afterwards.
 
-The cluster is a simulated admin REST in a process of its own; the API server and etcd are real. Measured are:
+The cluster is a simulated admin REST API in a process of its own. The API server and etcd are real. The benchmark
+measures:
 - bundles written a second until all objects are there;
 - for a minute without changes: requests a second to brokers, writes (none), processor time of the mirror, and stalls of
   its event loop;
@@ -52,7 +53,7 @@ CRDS = Path(__file__).parents[1] / "crds"
 
 
 def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
-    """The simulated admin REST, and its URL."""
+    """The simulated admin REST API, and its URL."""
     names = ("brokers", "namespaces", "bundles", "port")
     sizes = [word for name in names for word in (f"--{name}", str(getattr(asked, name)))]
     command = [sys.executable, "-m", "trimtab_testbed.simulated.pulsar_admin", *sizes]
@@ -62,7 +63,7 @@ def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
 
 
 def told(url: str) -> Any:
-    """The answer of the admin REST."""
+    """The answer of the admin REST API."""
     with urllib.request.urlopen(url, timeout=30) as answer:
         return json.load(answer)
 
@@ -87,7 +88,7 @@ def complete(context: ClusterState, bundles: int) -> bool:
 
 
 def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
-    """Put all objects into etcd as the mirror would make them, without the status of TopicNamespaces."""
+    """Write all objects into etcd as the mirror would create them, without the status of TopicNamespaces."""
     admin, path = (
         FakePulsar.large(asked.brokers, asked.namespaces, asked.bundles, asked.port),
         f"/apis/{API_VERSION}/namespaces",
@@ -127,7 +128,7 @@ async def first(context: ClusterState, bundles: int) -> dict[str, float]:
 
 
 async def steady(context: ClusterState, url: str, seconds: float) -> dict[str, float]:
-    """Figures of some seconds without changes."""
+    """Figures of `seconds` seconds without changes."""
     asked, written = told(f"{url}/counts")["requests"], writes(context)
     begun, cpu = time.monotonic(), time.process_time()
     async with heartbeat() as heart:
@@ -188,7 +189,7 @@ def main() -> None:
         ("port", 18480),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--seeded", action="store_true", help="begin with all objects in etcd: the steady state alone")
+    parser.add_argument("--seeded", action="store_true", help="start with all objects in etcd; skip the first mirror")
     asked = parser.parse_args()
     process, url = started(asked)
     try:

@@ -1,7 +1,7 @@
-"""The floor below the pipeline's cycle: fetch, parse, average with numpy and nothing else, in a process of its own.
+"""A lower bound for the pipeline's cycle: only fetch, parse and average, with numpy, in a process of its own.
 
 It fetches with the same client in two threads, parses with the same tokenizer and keeps its state in arrays whose rows
-never change, which only a program that never restarts could do: it is the floor, not an alternative.
+never change. Only a program that never restarts could do that, so this is a lower bound, not an alternative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class NumpyCycle:
-    """The state of one policy: averages of every bundle that is measured."""
+    """The state of one policy: the averages of all measured bundles."""
 
     def __init__(self, size: Size, url: str) -> None:
         fleet = Fleet.of(size)
@@ -42,7 +42,7 @@ class NumpyCycle:
         self._last = START
 
     def run(self, at: float) -> tuple[float, float]:
-        """Seconds that a cycle at `at` takes, on the clock and of processor time."""
+        """Run a cycle at `at`; returns wall-clock and processor seconds."""
         begin, used = time.perf_counter(), time.process_time()
         now = np.concatenate(list(self._threads.map(lambda shard: self._fetch(shard, at), range(SHARDS))))
         taus = (self._settings.short_tau, self._settings.long_tau)
@@ -84,7 +84,7 @@ class Reference:
         self._pool = ProcessPoolExecutor(1, spawn, _prepare, (size, url))
 
     def run(self, at: float) -> tuple[float, float]:
-        """Seconds that a cycle at `at` takes there, on the clock and of processor time."""
+        """Run a cycle at `at` in that process; returns wall-clock and processor seconds."""
         return self._pool.submit(_run, at).result()
 
     def close(self) -> None:

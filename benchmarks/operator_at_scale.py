@@ -1,11 +1,11 @@
 """The operator with 100 brokers and 60,000 bundles, as the largest published test of Pulsar; see docs/benchmarks.md.
 
-Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is made once and
-kept in the cache folder. Each part runs in a process of its own. The last one leaves moves behind that no broker takes.
+Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is created once
+and kept in the cache folder. Each part runs in a process of its own. The last part leaves moves that no broker takes.
 
-One part replays a recorded stream of changes faster than the real API server could make it. Recorded are the bytes of
-all pages of each list, and the events of a watch on the bundles. Each replayed event gets a new resourceVersion;
-nothing else is changed.
+One part replays a recorded stream of changes faster than the real API server could produce it. The recording has the
+bytes of all pages of each list, and the events of a watch on the bundles. Each replayed event gets a new
+resourceVersion. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VERSION = re.compile(rb'("resourceVersion":")(\d+)(")')
 
 
 def record_changes(kubeconfig: str, folder: str, done: Any) -> int:
-    """Write lists and events into `folder` until `done` is set; how many events there were."""
+    """Write lists and events into `folder` until `done` is set; returns the number of events."""
     asyncio.run(_record(kubeconfig, Path(folder), done))
     return (Path(folder) / "events").read_bytes().count(b"\n")
 
@@ -59,7 +59,7 @@ async def _record(kubeconfig: str, folder: Path, done: Any) -> None:
                 since = version
         watch = asyncio.create_task(_record_watch(bare.session, since, folder / "events"))
         await asyncio.to_thread(done.wait)
-        await asyncio.sleep(2.0)  # what is on its way
+        await asyncio.sleep(2.0)  # for events that are under way
         watch.cancel()
 
 
@@ -87,7 +87,7 @@ async def _record_watch(session: aiohttp.ClientSession, since: str, file: Path) 
 
 
 def serve_changes(folder: str, rate: int, ports: Any, done: Any) -> None:
-    """Serve what is in `folder`, `rate` events a second on each watch of the bundles, until `done` is set."""
+    """Serve the recording in `folder`, with `rate` events a second on each watch of bundles, until `done` is set."""
     asyncio.run(_serve(Replay(Path(folder), rate), ports, done))
 
 
@@ -98,7 +98,7 @@ async def _serve(replay: Replay, ports: Any, done: Any) -> None:
 
 
 class Replay:
-    """What was recorded in `folder`."""
+    """A server of the recording in `folder`."""
 
     def __init__(self, folder: Path, rate: int) -> None:
         self._folder, self._rate = folder, rate
@@ -107,7 +107,7 @@ class Replay:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[int]:
-        """Its port, while it serves."""
+        """Serve while the block runs; yields the port."""
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -127,7 +127,7 @@ class Replay:
         return web.Response(body=self._page(kind, request), content_type="application/json")
 
     def _page(self, kind: str, request: web.Request) -> bytes:
-        """The page after the one whose token is given: pages are told apart by where a token was first seen."""
+        """The page after the one whose token is given. Pages are identified by where a token was first seen."""
         wanted = request.query.get("continue", "")
         for page in count():
             body = (self._folder / f"{kind}-{page}").read_bytes()
@@ -139,12 +139,12 @@ class Replay:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
-        with contextlib.suppress(ConnectionResetError):  # its client has gone, as it does at the end of a run
+        with contextlib.suppress(ConnectionResetError):  # the client disconnects at the end of a run
             await self._replay(request, response, self._events() if kind == "bundles" else iter(()))
         return response
 
     async def _replay(self, request: web.Request, response: web.StreamResponse, events: Iterator[bytes]) -> None:
-        """Write `events`, so many a second, for as long as the client is there."""
+        """Write `events` at the given rate until the client disconnects."""
         begun, sent = time.monotonic(), 0
         while request.transport is not None:
             await asyncio.sleep(TICK)
@@ -163,10 +163,10 @@ class Replay:
 Figures = dict[str, float]
 INFORMER = Path(__file__).parent / "client_go" / "informer.go"
 PAIRS = 3
-"""Times that the stores and client-go's informer take turns."""
+"""How often the stores and client-go's informer are measured in turn."""
 
 SECONDS = 10.0
-"""For which a stream of events is watched."""
+"""Seconds for which a stream of events is watched."""
 
 RATE = 1000
 """Events a second of that stream."""
@@ -175,14 +175,14 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def alone(part: Callable[..., Any], *arguments: Any) -> Any:
-    """What `part` returns, run in a fresh process."""
+    """Run `part` in a new process; returns its result."""
     with beside(part, *arguments) as outcome:
         return outcome.result()
 
 
 @contextmanager
 def beside(part: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
-    """`part` in a fresh process while the block runs, which waits for it in the end."""
+    """Run `part` in a new process while the block runs; wait for it at the end."""
     with ProcessPoolExecutor(1, mp_context=_SPAWN) as pool:
         yield pool.submit(part, *arguments)
 
@@ -204,7 +204,7 @@ def _medians(rounds: Sequence[Figures]) -> Figures:
 
 
 def _client_go() -> str:
-    """The program to compare with, built of the modules that Kubernetes itself is built of."""
+    """The path of the program to compare with, built from the modules of Kubernetes itself."""
     target = build.cache_dir("client-go", build.module_dir()) / "informer"
     with build.build_lock(target.parent):
         if not target.exists() or target.stat().st_mtime < INFORMER.stat().st_mtime:
@@ -256,7 +256,7 @@ def _wait(ready: Any, brokers: Future[Any]) -> None:
     deadline = time.monotonic() + 300
     while not ready.wait(0.5):
         if brokers.done() or time.monotonic() > deadline:
-            raise RuntimeError(f"the brokers did not get ready: {brokers}")
+            raise RuntimeError(f"the brokers did not become ready: {brokers}")
 
 
 def _kubeconfig(folder: Path, port: int) -> Path:
@@ -284,8 +284,8 @@ def main() -> None:
         description=f"The operator at scale, on a real API server.\n\nparts:\n{lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--bundles", type=int, default=60_000, help="of 100 brokers together (default: %(default)s)")
-    parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
+    parser.add_argument("--bundles", type=int, default=60_000, help="bundles of all 100 brokers (default: %(default)s)")
+    parser.add_argument("--only", action="append", choices=PARTS, help="run only this part; may be repeated")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     size = Size(100, max(1, options.bundles // 100))

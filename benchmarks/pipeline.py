@@ -1,10 +1,10 @@
-"""Cycles of the pipeline beside numpy doing the same work, in one run: `python benchmarks/pipeline.py`.
+"""Cycles of the pipeline, compared in one run with numpy for the same work: `python benchmarks/pipeline.py`.
 
-A second process replays what Prometheus would answer at next to no cost, so what is measured is ours: HTTP, parsing,
-the join with the last state, averages, the history files, alignment. Each line is a program of its own, which starts,
-runs a dry cycle, then a first real one, some to warm up, and those that count. Before each of these a third process
-runs the floor, `numpy_cycle`, and a fourth one fetches the bodies and finds their numbers, with no code of ours
-(`bare_fetch`). So a busy machine slows all of them.
+A second process replays the answers of Prometheus at almost no cost. So the benchmark measures our own work: HTTP,
+parsing, the join with the last state, averages, the history files, alignment. Each line is a program of its own. It
+starts, runs a dry cycle, a first real one, some to warm up, and those that count. Before each cycle that counts, a
+third process runs the lower bound, `numpy_cycle`. A fourth one fetches the bodies and finds their numbers, without our
+code (`bare_fetch`). So a busy machine slows all of them.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
@@ -13,7 +13,7 @@ runs the floor, `numpy_cycle`, and a fourth one fetches the bodies and finds the
                                           refresh       a broker refresh
 
     --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
-    --soak N       then N cycles without the floor: p50, p95, and memory at the start, in the middle, at the end
+    --soak N       then N cycles without lower bounds: p50, p95, and memory at the start, in the middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
 """
 
@@ -49,9 +49,9 @@ _MEGA = 1024  # kB in a MB, as /proc counts
 
 
 def memory(jvm: int | None = None) -> dict[str, int]:
-    """MB: resident size of this process and of the JVM, proportional size of what runs below the JVM.
+    """MB: resident size of this process and of the JVM, and proportional size of the JVM's child processes.
 
-    jvm: process id; None for the first child of this process that is one.
+    jvm: its process id; None for the first child of this process that is a JVM.
     """
     tree = children()
     jvm = jvm or _own_jvm(tree)
@@ -65,7 +65,7 @@ def memory(jvm: int | None = None) -> dict[str, int]:
 
 
 def processor_time(jvm: int | None = None) -> float:
-    """Processor seconds of the same processes; an ended child counts with the process that waited for it."""
+    """Processor seconds of the same processes; an exited child counts for the process that waited for it."""
     tree = children()
     jvm = jvm or _own_jvm(tree)
     return time.process_time() + sum(map(_used, (jvm, *descendants(jvm, tree))))
@@ -89,7 +89,7 @@ def _is_java(pid: int) -> bool:
 
 
 def _size(pid: int, file: str, field: str) -> int:
-    """Kilobytes; 0 of a process that has ended."""
+    """Kilobytes; 0 for a process that has exited."""
     with suppress(OSError):
         found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)
         return int(found[1]) if found else 0
@@ -101,7 +101,7 @@ DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedd
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
 """Cycles to warm up, and cycles that count."""
 STEP = 60.0
-"""Seconds between the evaluation times of two cycles. Each cycle begins when the one before has ended."""
+"""Seconds between the evaluation times of two cycles. Each cycle begins when the previous one has ended."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Job:
 
 @dataclass
 class Run:
-    """Seconds (clock, processor time) of each cycle here, in numpy and of the bare fetch, and phases of each cycle."""
+    """Wall-clock and processor seconds of each cycle here, in numpy and in the bare fetch, and phases of each cycle."""
 
     cycle: list[tuple[float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
@@ -141,7 +141,7 @@ class Program:
         self._count = 0
 
     def cycle(self) -> tuple[float, Observation]:
-        """Seconds of the next cycle, and its observation."""
+        """Run the next cycle; returns its seconds and its observation."""
         begin = time.perf_counter()
         observed = self._source.observe(self._topology, self.at).result()
         took = time.perf_counter() - begin
@@ -156,7 +156,7 @@ class Program:
         return START + STEP * self._count
 
     def beside(self, reference: Reference, bare: BareFetch) -> Run:
-        """Cycles and both floors in turn; warm-up cycles do not count."""
+        """Run cycles and both lower bounds in turn; warm-up cycles do not count."""
         run = Run()
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
@@ -169,14 +169,14 @@ class Program:
         return Run(run.cycle[warm:], run.floor[warm:], run.bare[warm:], run.phases[warm:])
 
     def refresh(self, brokers: Topology) -> tuple[float, float]:
-        """Seconds of a broker refresh, as between two cycles: clock, processor time."""
+        """Run a broker refresh, as between two cycles; returns wall-clock and processor seconds."""
         begin, used = time.perf_counter(), processor_time(self._job.server)
         observed = self._source.observe_brokers(brokers, self.at).result()
         assert observed.load.brokers.trusted.all()
         return time.perf_counter() - begin, processor_time(self._job.server) - used
 
     def soak(self) -> dict[str, Any]:
-        """Many cycles one after the other."""
+        """Run many cycles one after the other; returns their figures."""
         took, held = [], [memory(self._job.server)]
         for half in (self._job.soak // 2, self._job.soak - self._job.soak // 2):
             took += [self.cycle()[0] for _ in range(half)]
@@ -241,7 +241,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def in_a_program(job: Job) -> dict[str, Any]:
-    """The figures of a new program."""
+    """The figures of one program, which runs in a new process."""
     command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
@@ -250,7 +250,7 @@ def in_a_program(job: Job) -> dict[str, Any]:
 
 @contextmanager
 def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
-    """Master to give to the program, and the process of Connect's server."""
+    """The master for the program, and the process id of Connect's server."""
     if name == "embedded":
         yield f"local[{SHARDS}]", None
         return
@@ -299,9 +299,9 @@ def told(figures: Mapping[str, Any]) -> str:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", action="append", choices=SIZES, help="these sizes only")
-    parser.add_argument("--on", action="append", choices=ENGINES, help="on these engines only")
-    parser.add_argument("--soak", type=int, default=0, metavar="N", help="cycles of the soak (default none)")
+    parser.add_argument("--size", action="append", choices=SIZES, help="only this size; may be repeated")
+    parser.add_argument("--on", action="append", choices=ENGINES, help="only this engine; may be repeated")
+    parser.add_argument("--soak", type=int, default=0, metavar="N", help="cycles of the soak (default 0)")
     parser.add_argument("--topics", action="store_true", help="one task's part of T in detail, and in SQL")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--job", help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
-"""A large cluster in a real kube-apiserver and etcd: made once, kept in the cache folder, and copied for each run.
+"""A large cluster in a real kube-apiserver and etcd: created once, kept in the cache folder, and copied for each run.
 
-Its desired owner serves every bundle, as in a cluster that has run for a while.
+Every bundle is served by its desired owner, as in a cluster that has run for a while.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from trimtab_testbed.simulated.bulk import SINCE, make_bundles
 NAMESPACE = "messaging"
 CRDS = Path(__file__).parents[1] / "crds"
 RECIPE = "3"
-"""Raised when what is put into etcd changes."""
+"""Version of the content that is written into etcd. Increase it when that content changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How to reach a running one."""
+    """The addresses of a running cluster."""
 
     size: Size
     plane: ControlPlane
 
     @property
     def bundles(self) -> int:
-        """How many there are."""
+        """The number of bundles."""
         return self.size.brokers * self.size.per_broker
 
     @property
     def kubeconfig(self) -> str:
-        """Path of the administrator's."""
+        """Path of the administrator's kubeconfig."""
         return str(self.plane.kubeconfig)
 
 
 def path(plural: str, name: str = "", sub: str = "") -> str:
-    """Path of one of our objects, or of all of a kind."""
+    """URL path of one of our objects, or of all objects of a kind."""
     return "/".join(filter(None, (f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{plural}", name, sub)))
 
 
 def load_of(size: Size, *, hot: bool) -> ClusterLoad:
-    """What such a cluster carries, its brokers named like objects."""
+    """The load of such a cluster, with the names of Broker objects."""
     load = workload(size, hot=hot)
     return replace(load, brokers=replace(load.brokers, names=broker_names(size)))
 
@@ -70,7 +70,7 @@ def broker_names(size: Size) -> tuple[str, ...]:
 
 @contextmanager
 def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
-    """A control plane with a cluster of that size, for as long as the block runs."""
+    """A control plane with a cluster of that size, while the block runs."""
     seed = build.cache_root() / f"scale-{size}-{_key(size)}"
     with tempfile.TemporaryDirectory(prefix="trimtab-scale-") as folder:
         work = Path(folder) / "plane"
@@ -83,7 +83,7 @@ def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
 
 
 def _wait_until_listed(plane: ControlPlane) -> None:
-    """The server answers 429 from its cache while it fills that."""
+    """Wait until the server lists bundles: while it fills its cache, it answers 429."""
     deadline = time.monotonic() + 300
     while True:
         try:
@@ -102,7 +102,7 @@ def _key(size: Size) -> str:
 
 
 def _seed(size: Size, work: Path, seed: Path) -> None:
-    """Make the cluster, and keep etcd's folder as `seed`."""
+    """Create the cluster, and keep etcd's folder as `seed`."""
     with ControlPlane(find.find_kube(), work) as plane:
         plane.rest.apply_crds([document for file in sorted(CRDS.glob("*.yaml")) for document in _documents(file)])
         plane.rest.create_namespace(NAMESPACE)
@@ -126,7 +126,7 @@ def _object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bundles(rest: KubeRest, size: Size, k: int) -> list[dict[str, Any]]:
-    """Create the k-th topic namespace; manifests of its bundles, which the k-th broker has."""
+    """Create the k-th topic namespace; returns the manifests of its bundles, which the k-th broker owns."""
     spec = TopicNamespaceSpec(tenant="t", name=f"n{k}", bundles=size.per_broker)
     name, owner = topic_namespace_name("t", f"n{k}"), broker_names(size)[k]
     created = rest.create(path("topicnamespaces"), _object("TopicNamespace", name, spec.model_dump(by_alias=True)))

@@ -1,6 +1,6 @@
 """The parts of `operator_at_scale.py`; each runs in a process of its own and returns figures by name.
 
-Everything is the operator's own code on its own event loop; only the load is drawn (`trimtab_pipeline.testing`), so
+Everything is the operator's own code on its own event loop. Only the load is generated (`trimtab_pipeline.testing`), so
 that neither Spark nor Prometheus is part of the figures.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 import yaml
 from kubernetes.aio import client, config
 
-import trimtab_operator.cli.commands.run  # noqa: F401  (all that `trimtab run` loads counts, as far as memory goes)
+import trimtab_operator.cli.commands.run  # noqa: F401  (so that memory includes everything that `trimtab run` loads)
 from large_cluster import Size
 from scale_cluster import NAMESPACE, load_of, path
 from stalls import heartbeat, until
@@ -58,25 +58,25 @@ POLICY = {
 
 
 class Forgetful(Api):
-    """An `Api` whose watches last for two seconds and, once `forget` is set, begin at a version long gone: 410."""
+    """An `Api` whose watches last for two seconds. Once `forget` is set, they begin at an expired version: 410."""
 
     forget = False
 
     def watch(self, ref: Any, namespace: str, resource_version: str, **options: Any) -> Any:
-        """The watch of `Api`, but for the version and its length."""
+        """The watch of `Api` with another version and duration."""
         version = "1" if self.forget else resource_version
         return super().watch(ref, namespace, version, **{**options, "seconds": 2.0})
 
 
 def resident() -> float:
-    """MB that this process occupies."""
+    """The resident memory of this process in MB."""
     line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
     return int(line.split()[1]) / 1024
 
 
 @asynccontextmanager
 async def complete(cluster: ClusterState) -> AsyncIterator[None]:
-    """Stores that are complete, and follow while the block runs; the collector is set up as `trimtab run` does it."""
+    """Complete stores, which follow while the block runs; the garbage collector is set up as in `trimtab run`."""
     collect_seldom()
     async with following(cluster):
         for store in cluster.stores.all():
@@ -123,7 +123,7 @@ async def _relist(api: Api, cluster: ClusterState) -> Figures:
 
 @dataclass
 class Stage:
-    """One policy's loop beside stores that follow, one reconcile at a time. patched: start of each patch."""
+    """One policy's loop, one reconcile at a time, with stores that follow. patched: start time of each patch."""
 
     cluster: ClusterState
     loop: PolicyLoop
@@ -133,14 +133,14 @@ class Stage:
     offset: float = 0.0
 
     async def cycle(self) -> None:
-        """A reconcile in which a decision is due."""
+        """Run a reconcile in which a decision is due."""
         self.offset += 70.0
         await self.loop.reconcile()
 
 
 @asynccontextmanager
 async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stage]:
-    """The policy `main` on a drawn load."""
+    """The policy `main` with a generated load."""
     requests, patched = Counter[str](), list[float]()
 
     def observe(verb: str, _code: str, seconds: float) -> None:
@@ -171,7 +171,7 @@ def idle(kubeconfig: str, size: Size) -> Figures:
 
 async def _idle(kubeconfig: str, size: Size) -> Figures:
     async with stage(kubeconfig, size, hot=False) as played:
-        await played.cycle()  # writes what brokers carry for the first time
+        await played.cycle()  # writes the load of brokers for the first time
         await asyncio.sleep(1.0)
         played.requests.clear()
         figures = {}
@@ -226,7 +226,7 @@ ROUNDS, OF_ROUND = 8, 150
 
 
 def writing(kubeconfig: str) -> Figures:
-    """Moves a second beside those of a bare HTTP client, in turn, while the stores follow."""
+    """Moves a second, in turn with those of a bare HTTP client, while the stores follow."""
     return asyncio.run(_writing(kubeconfig))
 
 
@@ -266,7 +266,7 @@ def _server(kubeconfig: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 class Bare:
-    """The least that writes a move: aiohttp, one session, the same bodies under the same condition."""
+    """The least code that writes a move: aiohttp, one session, the same bodies with the same precondition."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self.session = session
@@ -274,7 +274,7 @@ class Bare:
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: str) -> AsyncIterator[Bare]:
-        """With the token of that kubeconfig."""
+        """Connect with the token of that kubeconfig."""
         server, user = _server(kubeconfig)
         context = ssl.create_default_context(cafile=server["certificate-authority"])
         headers = {"Authorization": f"Bearer {user['token']}", "Content-Type": MERGE_PATCH}
@@ -299,7 +299,7 @@ class Bare:
 
 
 def watching(kubeconfig: str, seconds: float) -> Figures:
-    """What a recorded stream of changes costs."""
+    """The cost of a recorded stream of changes."""
     return asyncio.run(_watching(kubeconfig, seconds))
 
 
@@ -326,7 +326,7 @@ STAGGER = 0.3
 
 
 class Servant:
-    """What a broker serves, by names of Bundle objects."""
+    """A broker that serves bundles, by the names of Bundle objects."""
 
     def __init__(self) -> None:
         self.bundles: set[str] = set()
@@ -335,7 +335,7 @@ class Servant:
         self.bundles.add(bundle)
 
     def release(self, bundle: str) -> None:
-        """Serve it no more."""
+        """Stop serving a bundle."""
         self.bundles.discard(bundle)
 
 
@@ -346,13 +346,13 @@ def brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, d
 
 async def _brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
     configuration = client.Configuration()
-    configuration.connection_pool_maxsize = 3 * len(names)  # two watches each, and their writes
+    configuration.connection_pool_maxsize = 3 * len(names)  # two watches and the writes of each
     await config.load_kube_config(kubeconfig, client_configuration=configuration)
     begun = time.perf_counter()
     async with client.ApiClient(configuration) as connection:
         api, servants = client.CustomObjectsApi(connection), [Servant() for _ in names]
         running = []
-        for name, servant in zip(names, servants, strict=True):  # all at once, their lists would be what is measured
+        for name, servant in zip(names, servants, strict=True):  # together, their lists would dominate the figures
             running.append(asyncio.create_task(Ownership(api, NAMESPACE, name, servant).run()))
             await asyncio.sleep(STAGGER)
         await until(lambda: sum(len(servant.bundles) for servant in servants) == bundles)

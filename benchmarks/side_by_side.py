@@ -1,10 +1,10 @@
 """Pulsar's own balancers against Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
-Each entrant gets a cluster of its own and plays the same scenario, one after the other: some 13 minutes each, on a
-machine that has nothing else to do, and no other guest on its host (`vmstat`: steal is 0). A run is saved in
-docs/data/side-by-side.json as soon as it has finished; `make docs` makes the page and its drawing from that. Recorded
-runs are not played again, so the same command goes on after a break. To replace old runs, give the time that divides
-them from new ones:
+Each entrant gets its own cluster and the same scenario, one after the other. A run takes some 13 minutes. It needs a
+machine without other work, whose host has no other guests (`vmstat`: steal is 0). A run is saved in
+docs/data/side-by-side.json as soon as it has finished. `make docs` makes the page and its drawing from that file.
+Recorded runs are not repeated, so the same command continues after an interruption. To replace old runs, give the time
+that separates them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 
@@ -27,14 +27,14 @@ DATA = Path(__file__).parents[1] / "docs" / "data" / "side-by-side.json"
 
 Run = Mapping[str, Any]
 Recorded = Mapping[str, Sequence[Run]]
-"""The runs by the name of their entrant."""
+"""The runs, by name of the entrant."""
 
 TIME = "%Y-%m-%d %H:%M"
-"""How a run says when it finished, in UTC."""
+"""The format of the time at which a run finished, in UTC."""
 
 
 def read(file: Path) -> Recorded:
-    """The runs of `file`; none if there is no such file."""
+    """The runs in `file`; none if there is no such file."""
     return dict(json.loads(file.read_text())["runs"]) if file.exists() else {}
 
 
@@ -47,7 +47,7 @@ def write(file: Path, story: Mapping[str, Any], recorded: Recorded) -> None:
 
 
 def moment(text: str) -> str:
-    """A time as runs have it, from a day or a day and a time. Raises `ValueError` for anything else."""
+    """A time in the format of runs, from a day or a day and a time. Raises `ValueError` for anything else."""
     try:
         return datetime.strptime(text, TIME).strftime(TIME)  # noqa: DTZ007 - all of them are UTC
     except ValueError:
@@ -60,7 +60,7 @@ def counting(runs: Iterable[Run], since: str) -> list[Run]:
 
 
 def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") -> list[str]:
-    """Entrants to play, in order, until each of `names` has `runs` that count.
+    """The entrants to run, in order, until each of `names` has `runs` that count.
 
     All first runs come before any second run, so that a change of the machine affects all entrants alike.
     """
@@ -69,7 +69,7 @@ def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") ->
 
 
 def other_lengths(recorded: Recorded, names: Iterable[str], minutes: float, since: str = "") -> list[str]:
-    """Runs that count but have other `minutes` a half, in words: a median over both lengths would be meaningless."""
+    """Runs that count but differ in minutes per half, as text: a median over both lengths would be meaningless."""
     return [
         f"{name} has a run of {run['minutes']:g} minutes a half, finished {run['finished']}"
         for name in names
@@ -89,7 +89,7 @@ def _lines(runs: Sequence[Run]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Play the missing runs, and save the figures of each beside those of earlier runs."""
+    """Make the missing runs, and save the figures of each with those of earlier runs."""
     parser = _parser()
     given = parser.parse_args(arguments)
     names, recorded = given.only or list(ENTRANTS), read(given.json)
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     if found := other_lengths(recorded, missing, given.minutes, given.since):
         parser.error(f"{found[0]}: a median with runs of {given.minutes:g} says nothing; use its length or --since")
     if not missing:
-        print(f"nothing to play: {given.json} has --runs {given.runs} of each; --since TIME asks for new ones")
+        print(f"nothing to run: {given.json} has --runs {given.runs} of each; --since TIME requests new ones")
     for name in missing:
         figures = {"minutes": given.minutes, **play(ENTRANTS[name], 60 * given.minutes)}
         record(given.json, name, figures, given.since)
@@ -120,11 +120,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=f"{__doc__}\nentrants:\n{lines}", formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", action="append", choices=ENTRANTS, help="run this one alone; may be repeated")
-    parser.add_argument("--runs", type=_runs, default=1, help="of each entrant, recorded ones included (%(default)s)")
+    parser.add_argument("--only", action="append", choices=ENTRANTS, help="run only this entrant; may be repeated")
+    parser.add_argument("--runs", type=_runs, default=1, help="runs of each, including recorded ones (%(default)s)")
     parser.add_argument("--since", type=_moment, default="1970-01-01", metavar="'DAY [HH:MM]'", help=_SINCE)
-    parser.add_argument("--minutes", type=float, default=5, help="of each half of the scenario (default: %(default)s)")
-    parser.add_argument("--json", type=Path, default=DATA, help="where the figures go (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=5, help="minutes of each half (default: %(default)s)")
+    parser.add_argument("--json", type=Path, default=DATA, help="file of the figures (default: %(default)s)")
     return parser
 
 

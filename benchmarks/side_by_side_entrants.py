@@ -1,12 +1,12 @@
 """The entrants of `side_by_side.py`, and the scenario that each of them gets.
 
-The entrants are Pulsar's own balancers, and Trimtab with the same strategies and with others. Pulsar's amounts below
-which nothing is worth moving are made for clusters a hundred times as busy, and half an hour in which a bundle stays is
-longer than the scenario: both are scaled down, for both sides alike. All else is at its default.
+The entrants are Pulsar's own balancers, and Trimtab with the same strategies and with others. Pulsar's minimum loads
+for a move are made for clusters with a hundred times the load, and its cool-down of half an hour is longer than the
+scenario. Both are reduced, equally for Pulsar and Trimtab. All else is at its default.
 
-The scenario: three brokers, 36 topics in 24 bundles, Zipf's rates. The 14 bundles with the most messages are on the
-first broker. Half-way the hot topics change to those of the broker that then serves the most topics, so that the change
-is equally hard on every placement.
+The scenario has three brokers and 36 topics in 24 bundles, with Zipf-distributed rates. The 14 bundles with the most
+messages start on the first broker. Halfway, the hot topics become those of the broker that then serves the most topics,
+so that the change is equally hard for every placement.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COOL_DOWN = 3
 _IMPL = "org.apache.pulsar.broker.loadbalance.impl"
 _EXTENSIONS = "org.apache.pulsar.broker.loadbalance.extensions"
 _SCALED: Mapping[str, object] = {
-    "metadataStoreSessionTimeoutMillis": 30_000,  # the default: the testbed's 6 s are short on a machine that pauses
+    "metadataStoreSessionTimeoutMillis": 30_000,  # the default: the testbed's 6 s are too short if the machine pauses
     "loadBalancerSheddingGracePeriodMinutes": COOL_DOWN,
     "minUnloadMessage": 10,
     "minUnloadMessageThroughput": 10_000,
@@ -87,7 +87,7 @@ def _trimtab(
 
 
 def _trim(manager: LoadManagerKind) -> Entrant:
-    """Trim with defaults alone, but for the same cool-down as all."""
+    """Trim with defaults only, except for the cool-down that all entrants have."""
     policy = {
         "interval": "60s",
         "shedder": {"type": "Trim"},
@@ -116,7 +116,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "trimtab-trim-modular": _trim(_M),
     "trimtab-trim-extensible": _trim(_E),
 }
-"""By the name that ``--only`` takes. `pulsar-threshold` is the default of Pulsar 4.0."""
+"""The entrants, by the name that ``--only`` takes. `pulsar-threshold` is the default of Pulsar 4.0."""
 
 
 NAMESPACE = "contest/story"
@@ -141,13 +141,13 @@ class Topic(NamedTuple):
 
 
 def rates(topics: int = TOPICS, total: float = RATE) -> list[float]:
-    """Messages/s by rank: the k-th sends a k-th of what the first does (Zipf), `total` together."""
+    """Messages/s by rank: the k-th topic has a k-th of the first topic's rate (Zipf). The sum is `total`."""
     shares = [1 / (rank + 1) for rank in range(topics)]
     return [total * share / sum(shares) for share in shares]
 
 
 def bundle_of(topic: int) -> int:
-    """Row of the bundle of the `topic`-th topic: one each, and a second one for the first ones."""
+    """Row of the bundle of the `topic`-th topic: each bundle has one topic, and the first bundles have a second one."""
     return topic % BUNDLES
 
 

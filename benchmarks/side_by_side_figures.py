@@ -1,6 +1,6 @@
-"""What a run came to, from what was seen: how uneven the brokers were over time, how often bundles moved, what it cost.
+"""The figures of a run, from observations: unevenness of the brokers over time, number of moves, and their cost.
 
-Uneven is (most - least) / mean of the brokers' messages/s: 0 when all are alike, 3 when one of three has everything.
+Unevenness is (most - least) / mean of the brokers' messages/s: 0 if all are equal, 3 if one of three has everything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from side_by_side_entrants import BROKERS, Topic
 Array = npt.NDArray[np.float64]
 
 LEVEL = 0.5
-"""Brokers are level while they differ by no more than half of their mean."""
+"""The brokers are level while their unevenness is at most this."""
 
 STEP = 10.0
 """Seconds over which messages and CPU are averaged."""
@@ -29,7 +29,7 @@ STEP = 10.0
 class Change:
     """At `at` (epoch seconds) a bundle (row) was first seen at `target`; both are rows of brokers.
 
-    Both are the same when it was let go and came back.
+    Both are equal if the bundle was released and came back.
     """
 
     at: float
@@ -63,7 +63,7 @@ def cores(rows: Sequence[Row]) -> Array:
 
 
 def steps(times: Array, values: Array, begin: float, end: float) -> Array:
-    """Means of `values` over steps of `STEP` seconds from `begin` to `end`; nan where nothing was seen."""
+    """Means of `values` over steps of `STEP` seconds from `begin` to `end`; nan without an observation."""
     edges = begin + STEP * np.arange(int((end - begin) / STEP + 1e-6) + 1)
     parts = [values[(times > low) & (times <= high)] for low, high in pairwise(edges)]
     empty = np.full(values.shape[1], np.nan)
@@ -84,7 +84,7 @@ def settled(unevenness: Array) -> float | None:
 
 
 def counted(changes: Sequence[Change]) -> dict[str, int]:
-    """Moves; of these, those of a bundle that had moved before; and how often one was let go and came back."""
+    """Numbers of moves, of moves of bundles that had moved before, and of bundles that were released and came back."""
     moved = [change for change in changes if change.source != change.target]
     times = Counter(change.bundle for change in moved)
     return {
@@ -95,7 +95,7 @@ def counted(changes: Sequence[Change]) -> dict[str, int]:
 
 
 def half(rows: Sequence[Row], topics: Sequence[Topic], changes: Sequence[Change], limit: float) -> dict[str, Any]:
-    """Figures of one half of the story, which is all that `rows` are of. limit: cores of a broker's box."""
+    """Figures of one half of the scenario, which `rows` cover. limit: CPU limit of a broker, in cores."""
     begin, end = rows[0].at, rows[-1].at
     times = np.array([row.at for row in rows[1:]])
     messages = steps(times, rates(rows, topics), begin, end)
@@ -116,9 +116,9 @@ def half(rows: Sequence[Row], topics: Sequence[Topic], changes: Sequence[Change]
 
 
 def gaps(of_moves: Sequence[float], usual: Sequence[float]) -> Mapping[str, float | None]:
-    """Publish gaps (ms) of moved topics. usual: what lies between two messages of each of these topics at any time.
+    """Publish gaps (ms) of moved topics. usual: the usual gap between two messages of each of these topics.
 
-    `interrupted`: seconds of all moved topics together for which they were silent longer than usual.
+    `interrupted`: the sum over all moved topics of the seconds for which they were silent longer than usual.
     """
     if not of_moves:
         return {"median": None, "p90": None, "max": None, "interrupted": 0.0}

@@ -1,7 +1,7 @@
-"""One entrant of `side_by_side.py` plays the scenario on a fresh cluster of real brokers.
+"""Runs the scenario of `side_by_side.py` for one entrant, on a new cluster of real brokers.
 
-`Watch` observes the brokers by the admin REST, the kernel and the clients' own counters, the same for each entrant.
-`trimtab` runs API server, Prometheus and the operator, under its own Role, beside them.
+`Watch` observes the brokers through the admin REST API, the kernel and the clients' own counters, in the same way for
+each entrant. `trimtab` also runs an API server, Prometheus and the operator, under its own Role.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 
 LOOK_EVERY = 1.0
-"""Seconds between two readings of the owners, each from the next broker: 25 requests, which cost a broker CPU."""
+"""Seconds between two readings of the owners. Each asks the next broker, because its 25 requests cost CPU."""
 
 COUNT_EVERY = 1.0
 """Seconds between two readings of the counters."""
@@ -40,7 +40,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Watch:
-    """Context manager. `rows` and `changes` are what it saw so far; `load` the load averages of the machine."""
+    """Context manager. rows, changes: the observations so far. load: the load averages of the machine."""
 
     cluster: PulsarCluster
     bundles: Sequence[str]
@@ -70,7 +70,7 @@ class Watch:
             thread.join()
 
     def owners(self) -> dict[int, int]:
-        """Row of the broker that serves it, or served it last, by row of the bundle."""
+        """Row of the broker that serves the bundle, or served it last, by row of the bundle."""
         return dict(self._owners)
 
     def _follow(self, look: Callable[[], None], every: float) -> None:
@@ -80,7 +80,7 @@ class Watch:
             due = max(due + every, time.monotonic())
 
     def _look(self) -> None:
-        """Read the owners; without an answer this reading is left out."""
+        """Read the owners; without an answer, skip this reading."""
         self._rests.rotate()
         try:
             owners = self._rests[0].owners(*{bundle.rpartition("/")[0] for bundle in self.bundles})
@@ -106,7 +106,7 @@ class Watch:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Seconds of CPU that a process has used. Raises `OSError` when it has ended."""
+    """CPU seconds that a process has used. Raises `OSError` if it has exited."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
@@ -118,9 +118,9 @@ SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 
 
 class Balancer(NamedTuple):
-    """One side: call `prepare` once every bundle has its first owner, and `begin` when the scenario begins.
+    """A balancer: call `prepare` once every bundle has its first owner, and `begin` when the scenario begins.
 
-    `told` says at the end whether it was really balancing, in words.
+    `told` reports at the end, as text, whether it was really balancing.
     """
 
     prepare: Callable[[], None]
@@ -130,12 +130,12 @@ class Balancer(NamedTuple):
 
 @contextmanager
 def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_interval: float = 1.0) -> Iterator[Any]:
-    """API server, Prometheus and the operator beside `cluster`: a `RealPulsarCluster` of the tests.
+    """API server, Prometheus and the operator for `cluster`, as a `RealPulsarCluster` of the tests.
 
     cores: what counts as 100 % of a broker's CPU. scrape_interval: of Prometheus, seconds.
     """
     sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
-    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, and needed here only)
+    from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, needed only here)
 
     work.mkdir(parents=True, exist_ok=True)
     programs, limits = (find.find_kube(), find.find_prometheus()), PodLimits(cores=cores)
@@ -146,7 +146,7 @@ def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_
 
 @contextmanager
 def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
-    """The operator beside `cluster`, whose brokers have so many `cores`.
+    """The operator for `cluster`, whose brokers have `cores` CPU cores.
 
     The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
     """
@@ -167,7 +167,7 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
 
         def told() -> str:
             if not stage.operator.running:
-                raise RuntimeError(f"the operator has ended: {stage.operator.log[-1000:]}")
+                raise RuntimeError(f"the operator has exited: {stage.operator.log[-1000:]}")
             return "; ".join(
                 ": ".join(stage.condition(kind)) for kind in ("Acting", "Linked", "PulsarBalancerDisabled")
             )
@@ -176,17 +176,17 @@ def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) 
 
 
 CORES = 0.3
-"""Limit of CPU cores of each broker's box: what counts as 100 %, for Pulsar and for Trimtab."""
+"""CPU limit of each broker, in cores. This counts as 100 %, for Pulsar and for Trimtab."""
 
 WARM_UP = 120.0
-"""Seconds before balancing begins: Pulsar looks at its CPU once a minute, and must have seen steady load for one."""
+"""Seconds before balancing begins: Pulsar reads its CPU once a minute, and must have seen a minute of steady load."""
 
-_AROUND = 2.0  # seconds around the moment when a new owner was seen, in which the gap of a move is looked for
+_AROUND = 2.0  # seconds before and after a new owner was seen, in which the gap of a move is searched
 _SHEDDING = "loadBalancerSheddingEnabled"
 
 
 def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
-    """The figures of a run in which each half of the story takes so many `seconds`."""
+    """Run the scenario with halves of `seconds` each; returns its figures."""
     with tempfile.TemporaryDirectory(prefix="trimtab-contest-") as folder:
         work = Path(folder)
         brokers = PulsarCluster(
@@ -203,7 +203,7 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
                 ClientTraffic(cluster.service_url, flows) as traffic,
                 Watch(cluster, bundles, topics, traffic) as watch,
             ):
-                time.sleep(WARM_UP / 2)  # averages that begin while the load still rises remember it for long
+                time.sleep(WARM_UP / 2)  # averages that begin while the load still rises would be wrong for long
                 balancer.prepare()
                 time.sleep(WARM_UP / 2)
                 balancer.begin()
@@ -213,7 +213,7 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
 
 @contextmanager
 def _balancer(entrant: Entrant, cluster: PulsarCluster, work: Path) -> Iterator[Balancer]:
-    """What has to run beside the brokers."""
+    """The programs that must run in addition to the brokers."""
     if entrant.policy:
         with trimtab(entrant, cluster, work / "trimtab", CORES) as balancer:
             yield balancer
@@ -226,7 +226,7 @@ def _balancer(entrant: Entrant, cluster: PulsarCluster, work: Path) -> Iterator[
 
 
 def _running(cluster: PulsarCluster) -> list[str]:
-    """Whether each broker sheds."""
+    """Says of each broker whether it sheds."""
     return [cluster.rest(broker).runtime()[_SHEDDING] for broker in range(len(cluster.ids))]
 
 
@@ -237,13 +237,13 @@ def _topics(bundles: Sequence[str]) -> list[Topic]:
 
 
 def _place(cluster: PulsarCluster, bundles: Sequence[str], topics: Sequence[Topic]) -> None:
-    """Bring every bundle to its first owner. Raises `RuntimeError` after two minutes."""
+    """Move every bundle to its first owner. Raises `RuntimeError` after two minutes."""
     rest, deadline = cluster.rest(), time.monotonic() + 120
     for row, bundle in enumerate(bundles):
         wanted = cluster.ids[story.first_owner(row)]
         while not _there(rest, bundle, topics[row].name, wanted):
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{bundle} can't be brought to {wanted}: see the brokers' logs")
+                raise RuntimeError(f"{bundle} can't be moved to {wanted}: see the brokers' logs")
 
 
 def _there(rest: PulsarRest, bundle: str, topic: str, wanted: str) -> bool:
@@ -279,7 +279,7 @@ def _played(watch: Watch, topics: Sequence[Topic], traffic: ClientTraffic, secon
 
 
 def _wait(watch: Watch, seconds: float) -> float:
-    """Wait so long; the time (epoch seconds) of the newest row."""
+    """Wait for `seconds`; returns the time (epoch seconds) of the newest row."""
     time.sleep(seconds)
     return watch.rows[-1].at
 
@@ -291,7 +291,7 @@ def _gaps(
     times: tuple[float, float, float],
     after: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Publish gaps of all topics of bundles that moved; and the longest of those that never did, for comparison."""
+    """Publish gaps of all topics of moved bundles. For comparison, also the longest gap of bundles that never moved."""
     begun, shift, end = times
     before = dict(zip((topic.name for topic in topics), story.rates(), strict=True))
     found, usual = [], []

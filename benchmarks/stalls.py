@@ -1,4 +1,4 @@
-"""Stalls of an event loop: delay of a heartbeat, and the part of it in which this process computed."""
+"""Stalls of an event loop: the delay of a heartbeat, and the part of the delay in which this process computed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BEAT = 0.005
 
 @dataclass(slots=True)
 class Heart:
-    """Milliseconds by which each beat came late.
+    """Milliseconds by which each beat was late.
 
-    by_clock: as anyone sees it; on a shared machine most of it is waiting for a core. computed: the part of it in which
-    this process was computing, in whichever thread: what remains on a machine of its own.
+    by_clock: the whole delay, which on a shared machine is mostly waiting for a core. computed: the part of it in which
+    any thread of this process was computing. Only this part remains on a dedicated machine.
     """
 
     by_clock: list[float] = field(default_factory=list)

@@ -1,12 +1,12 @@
-"""A million topics summed up to bundles, by two Spark tasks with a shard each and by the same join in SQL.
+"""Sums a million topics to bundles, with two Spark tasks of a shard each, and with the same join in SQL.
 
-A task's time is taken from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing names,
-finding their ranges, summing up; HTTP is left out, as Prometheus' part depends on Prometheus. Each shard runs in a
-process of its own, as in Spark. For SQL the topics lie in Parquet already: their way from the task into the JVM, which
-that design needs as well, is not counted against it.
+A task's time is measured from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing
+names, finding their ranges, and summing. HTTP is left out, because its time depends on Prometheus. Each shard runs in a
+process of its own, as in Spark. For SQL the topics are already in Parquet files. That design also needs to transfer
+them from the task into the JVM, which is not counted.
 
-The task that reads the topics of the hottest bundles is measured, too: what it sends to the driver, and its peak of
-memory, beside those of a task that sends every topic of their namespaces.
+The task that reads the topics of the hottest bundles is measured, too: what it sends to the driver, and its peak
+memory. They are compared with those of a task that sends every topic of the same namespaces.
 
     python benchmarks/pipeline.py --topics
 """
@@ -77,7 +77,7 @@ def body(table: pa.Table, column: str) -> bytes:
 
 
 def work(shard: int, topics: int, runs: int) -> dict[str, float]:
-    """Seconds of one shard's task: median of `runs`, of which parsing; ``cpu`` is what a free core would need."""
+    """Seconds of one shard's task: the median of `runs`, and of its parsing; ``cpu`` is what a free core would need."""
     ranges = cluster()
     table = shard_of(shard, topics, ranges)
     bodies = {column: body(table, column) for column in TOPICS.columns}
@@ -107,9 +107,9 @@ def work(shard: int, topics: int, runs: int) -> dict[str, float]:
 
 
 def hot(topics: int, every: bool) -> dict[str, float]:  # noqa: FBT001
-    """A shard's task that reads topics: seconds, rows and MB that it sends, MB by which its memory grew at most.
+    """A shard's task that reads topics: its seconds, the rows and MB that it sends, and the growth of its memory in MB.
 
-    One bundle of each namespace is hot, so that the queries select every topic. every: the task keeps them all.
+    One bundle of each namespace is hot, so that the queries select every topic. every: whether the task keeps them all.
     """
     ranges = cluster()
     table = shard_of(0, topics, ranges)
@@ -131,7 +131,7 @@ def hot(topics: int, every: bool) -> dict[str, float]:  # noqa: FBT001
 
 
 def _peak() -> int:
-    """The most MB that this process has had in memory."""
+    """Peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

@@ -1,13 +1,13 @@
 """Time and memory of Trim's decisions on large clusters: `python benchmarks/trim.py [--sizes 100x600] [--json FILE]`.
 
-A third of the brokers is busy, at 75 % CPU, the others at 35 %; the load of each bundle jitters by 10 %. The ring fills
-for half an hour of one cycle a minute. Then Trim decides, and each plan has landed by the next minute.
+A third of the brokers is at 75 % CPU, the others at 35 %. The load of each bundle jitters by 10 %. The ring of samples
+fills for half an hour, with one cycle a minute. Then Trim decides, and each plan has landed by the next minute.
 
     ring    adding the newest samples of all bundles
     shed    Trim's whole decision: brokers' models, replay, causes, plan
 
-Printed is processor time, in milliseconds: of the dearest cycle, and the median of the cycles with a plan and of those
-without. Memory is the highest of a process of its own, and what it held before there was a ring.
+The output is processor time, in milliseconds: of the slowest cycle, and the median of the cycles with a plan and of
+those without. Memory is the peak of a separate process, and its memory before the ring existed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Run:
 
     @classmethod
     def of(cls, size: Size, wanted: FloatArray | None = None) -> Run:
-        """A cluster of `size` before its first minute. wanted: (n,) load of each broker, as multiples of each other."""
+        """A cluster of `size` before its first minute. wanted: (n,) load of each broker, on any scale."""
         cluster = workload(size, hot=False)
         carried = np.bincount(cluster.bundles.owner, weights=cluster.bundles.short.sum(axis=1))
         if wanted is None:
@@ -67,7 +67,7 @@ class Run:
         return cls(replace(cluster, bundles=replace(cluster.bundles, short=load, long=load)))
 
     def minute(self) -> Cost:
-        """One cycle."""
+        """Run one cycle."""
         seen = self._seen()
         start = time.process_time()
         seen = self.ring.add(seen)
@@ -79,7 +79,7 @@ class Run:
         return cost
 
     def _seen(self) -> ClusterLoad:
-        """What is measured now. A core serves as much as the mean broker carries in a sixteenth."""
+        """The snapshot of the current minute, with jitter in the load of each bundle."""
         cluster, n = self.cluster, len(self.cluster.brokers)
         newest = cluster.bundles.short * self.random.normal(1, JITTER, (len(cluster.bundles), 1)).clip(0.5, 2)
         traffic = np.stack([np.bincount(cluster.bundles.owner, weights=c, minlength=n) for c in newest.T], axis=1)
@@ -131,9 +131,9 @@ def main() -> None:
     """Print a line for each size, each measured in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x600 100x600")
-    parser.add_argument("--cycles", type=int, default=20, help="after the ring is full (default 20)")
+    parser.add_argument("--cycles", type=int, default=20, help="cycles after the ring is full (default 20)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--one", type=Size.parse, help="only this size, in this process, as JSON")
+    parser.add_argument("--one", type=Size.parse, help="measure only this size, in this process; print JSON")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measured(options.one, options.cycles)))

@@ -34,7 +34,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "ThresholdShedder": (
         "Two hot brokers of six",
-        "Above, all of a round are placed on one snapshot and pile up. Below, each placement sees those before it.",
+        "Above, all bundles of a round are placed by one snapshot, and pile up. Below, each sees those before it.",
     ),
     "OverloadShedder": (
         "Skewed load",
@@ -42,11 +42,11 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "UniformLoadShedder": (
         "A new broker",
-        "Each round only the busiest gives, a share of its lead over the idlest: a staircase.",
+        "Each round, only the busiest broker gives load: a share of its lead over the idlest. This makes a staircase.",
     ),
     "AvgShedder": (
         "Skewed load",
-        "The pairs wait for their hits. Then several pairs come closer in the same round, the farthest apart first.",
+        "Pairs of brokers wait for their hits. Then several pairs meet in the same round, the farthest apart first.",
     ),
     "WeightedBalancer": (
         "Mixed machines",
@@ -54,13 +54,13 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "TransferShedder": (
         "Two brokers",
-        "It waits for its hits, then hands bundles straight to the least used broker, and waits again.",
+        "It waits for its hits, then moves bundles directly to the least used broker, and waits again.",
     ),
 }
-"""For each shedder the scenario that shows best what it does, and what to look at."""
+"""For each shedder the scenario that shows best what it does, and what to look for."""
 
 PLACED = "Mixed machines"
-"""The scenario of the placements: only usage shows which broker has room."""
+"""The scenario for the placements: only usage shows which broker has room."""
 
 
 def page() -> str:
@@ -150,6 +150,6 @@ DRAWINGS = {
     "placements": _placement_drawing,
     "splitters": splitting_story.draw,
 }
-"""Name of each drawing, and what makes it."""
+"""The drawings by name, with the functions that make them."""
 
 assert set(SHOWN) == set(registry.SHEDDERS) == set(USUAL_PLACEMENTS)  # a new shedder needs a scenario here

@@ -80,7 +80,7 @@ def _panel(panel: Panel, most: int) -> Iterator[str]:
 
 
 def _share(value: float, among: FloatArray) -> float:
-    """Rank of a broker's first value between the lowest and the highest, ratio 0-1."""
+    """Where a broker's first value is between the lowest and the highest, as a ratio 0-1."""
     lowest, highest = float(np.nanmin(among)), float(np.nanmax(among))
     return 0.5 if highest == lowest else (value - lowest) / (highest - lowest)
 

@@ -23,7 +23,7 @@ _SECTION = re.compile(rf"^{re.escape(COMING)}$.*?(?=^## |\Z)", re.MULTILINE | re
 
 
 class FragmentError(ValueError):
-    """A file of changelog.d/ of an unknown kind; the text names it and the kinds."""
+    """A file of changelog.d/ has an unknown kind. The message names the file and the kinds."""
 
 
 def fragments(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -55,9 +55,9 @@ def joined(changelog: str, written: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write CHANGELOG.md; the exit code."""
+    """Write CHANGELOG.md, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--release", metavar="VERSION", help="name the section after this version; the files go")
+    parser.add_argument("--release", metavar="VERSION", help="name the section after this version; remove the files")
     parser.add_argument("--date", metavar="YYYY-MM-DD", help="day of the release")
     parser.add_argument("--root", type=Path, default=ROOT, help="folder of CHANGELOG.md and changelog.d (this one)")
     given = parser.parse_args(arguments)

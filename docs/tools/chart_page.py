@@ -52,7 +52,7 @@ def _shown(known: Any, path: list[str]) -> str:
 
 
 def _ways() -> str:
-    """A section for each way to install: a file of values that the tests put before a real API server."""
+    """A section for each way to install: a values file that the tests install on a real API server."""
     rows = []
     for file in sorted(_WAYS.glob("*.yaml")):
         first, _, rest = file.read_text().partition("\n")

@@ -60,7 +60,7 @@ def _section(verb: str) -> str:
 
 
 def _described(text: str) -> Iterator[str]:
-    """Paragraphs as prose, and what is indented below a line that ends with a colon as a block."""
+    """Paragraphs as prose. Indented text below a line that ends with a colon becomes a block."""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         first, _, rest = paragraph.partition("\n")
         indented = bool(rest) and all(line.startswith("  ") for line in rest.splitlines())

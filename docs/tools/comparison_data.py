@@ -1,4 +1,4 @@
-"""The figures of docs/data/comparison.json: what every strategy reached in every scenario, and what that comes to."""
+"""The figures of docs/data/comparison.json: the results of every strategy in every scenario, and summaries of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MISSING = "docs/data/comparison.json has no figures of {}: run benchmarks/lab.py
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A scenario with what each strategy reached in it, by name. seeds: fewest and most runs of a strategy."""
+    """A scenario with the result of each strategy, by name. seeds: fewest and most runs of a strategy."""
 
     name: str
     scenario: Scenario
@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def ours(self) -> Cell:
-        """What Trim reached."""
+        """Trim's result."""
         return self.cells[OURS]
 
     @property
@@ -105,7 +105,7 @@ class Overview:
 
 
 def overviews() -> Iterator[Overview]:
-    """One for each strategy."""
+    """An overview of each strategy."""
     scenarios = moving()
     least = {one.name: min(cell["cost"].median for cell in one.cells.values()) for one in scenarios}
     for who in STRATEGIES:

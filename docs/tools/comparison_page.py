@@ -72,7 +72,7 @@ def page() -> str:
     )
 
 
-# -- for those who decide --
+# -- summary --
 
 
 def short() -> Iterator[str]:
@@ -83,9 +83,9 @@ def short() -> Iterator[str]:
     )
     kinds, total = len({found.best for found in verdicts.values()}), better + tied + worse
     yield (
-        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are, each in some scenarios. Against the"
-        f" best of each of the {len(verdicts)} scenarios, score by score, Trim is better in {better}, equal in {tied}"
-        f" and worse in {worse} of {total}."
+        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are, each in some scenarios. Compared"
+        f" with the best baseline of each of the {len(verdicts)} scenarios, score by score, Trim is better in {better},"
+        f" equal in {tied} and worse in {worse} of {total}."
     )
     costs = sorted((verdicts[one.name].cost, one.scenario.title) for one in moving())
     (least, cheapest), (most, dearest) = costs[0], costs[-1]
@@ -225,7 +225,7 @@ def _proposal() -> str:
     return _paragraphs(part.format(**vars(figures())) for part in text.strip().split("\n\n")[1:])
 
 
-# -- for those who look closely --
+# -- details --
 
 
 def _seeds() -> str:

@@ -21,7 +21,7 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "WeightedBalancer": ("#56b4e9", "M-4.6,0A4.6,4.6 0 1,0 4.6,0A4.6,4.6 0 1,0 -4.6,0Z"),
     "TransferShedder": ("#8a6d00", "M0,5.4L5.2,-3.8H-5.2Z"),
 }
-"""Colour and outline of each shedder's mark. Without a filling: as Pulsar runs it."""
+"""Colour and outline of each shedder's mark. Marks without filling: as Pulsar runs it."""
 
 _SPARE = ("#333333", "M-4,-2H4V2H-4Z")
 
@@ -30,7 +30,7 @@ _SPARE = ("#333333", "M-4,-2H4V2H-4Z")
 class _Frame:
     """An area for marks, in pixels, and the highest values at its right and upper edge.
 
-    The scale of the connections is that of square roots, as some strategies cut twenty times as many as others.
+    The connections have a square-root scale, because some strategies cut twenty times as many as others.
     """
 
     left: float
@@ -75,7 +75,7 @@ def in_each() -> str:
     for number, one in enumerate(scenarios):
         x, y = number % columns * cell[0], head + number // columns * cell[1]
         body.append(f'<g transform="translate({x:.0f},{y:.0f})">\n' + "\n".join(_small(one)) + "\n</g>")
-    return svg(WIDTH, head + ceil(len(scenarios) / columns) * cell[1], "The same in each scenario", body)
+    return svg(WIDTH, head + ceil(len(scenarios) / columns) * cell[1], "The comparison in each scenario", body)
 
 
 def _small(one: Comparison) -> Iterator[str]:
@@ -93,7 +93,7 @@ def _framed(left: float, top: float, width: float, height: float, points: Sequen
 
 
 def _round_up(value: float, parts: int) -> float:
-    """The next round value above, so that no mark is on the edge; the `parts` of it are round, too."""
+    """A round value above, so that no mark is on the edge. Divided into `parts`, it gives round values, too."""
     steps = (parts * part for part in (0.5, 1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 250))
     return next((step for step in steps if step >= value * 1.05), ceil(value * 1.05))
 
@@ -110,7 +110,7 @@ def _axes(frame: _Frame, size: int) -> Iterator[str]:
 
 
 def _front(frame: _Frame, points: Mapping[str, tuple[float, float]]) -> Iterator[str]:
-    """The steps that join the strategies with which no other cuts less and leaves less."""
+    """The steps that join the strategies that no other one beats in both connections and imbalance."""
     best, steps = frame.area, list[str]()
     for cut, area in sorted(points.values()):
         if area < best:

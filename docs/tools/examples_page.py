@@ -1,4 +1,4 @@
-"""The page of examples: each file of examples/ with its first comment, whole."""
+"""The page of examples: each file of examples/, complete, with its first comment as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def page() -> str:
 
 
 def _parts(file: Path) -> tuple[str, str]:
-    """The comment that the file begins with, as a sentence, and the rest of the file."""
+    """The comment at the beginning of the file, as one paragraph, and the rest of the file."""
     lines = file.read_text().splitlines()
     comment = list(takewhile(lambda line: line.startswith("#"), lines))
     about = " ".join(line.lstrip("# ") for line in comment).replace("|", "\\|")

@@ -17,7 +17,7 @@ _WHOLE = re.compile(r"`[^`\n]+`|\[[^\]\n]+\]\([^)\s]+\)")
 
 
 def filled(template: str, **parts: str) -> str:
-    """A file of docs/templates with `parts` in place of their names: `ROWS` for ``@ROWS@``."""
+    """The text of a template in docs/templates, with `parts` inserted: `ROWS` replaces ``@ROWS@``."""
     text = (ROOT / "docs" / "templates" / template).read_text()
     return re.sub(r"@([A-Z]+)@", lambda name: parts[name[1]], text)
 

@@ -22,7 +22,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Row[Any]]]] = {
 }
 
 PARTS = re.compile(r"\b(Idea|Formula|When it helps|When it hurts|Compatibility|Source)\. ")
-KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+(?: in \S+)?)\s*$")
+KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+(?: in [a-zA-Z/0-9 -]+)?)\s*$")
 
 BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 
@@ -40,7 +40,7 @@ def page() -> str:
 
 
 def _heading(kind: str, name: str) -> str:
-    """A strategy that is in two tables has two headings."""
+    """The heading of a strategy, with its kind if two tables have a strategy of this name."""
     twice = sum(name in table for _, table in KINDS.values()) > 1
     return f"{name} ({kind[:-1].lower()})" if twice else name
 
@@ -54,7 +54,7 @@ def _kind_of(row: Row[Any]) -> str:
 
 
 def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
-    """A strategy's section. `described` knows where a module that several strategies share was described."""
+    """A strategy's section. described: links to shared modules that other sections already describe."""
     kind = _kind_of(row)
     heading, module = _heading(kind, name), _module(row)
     lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n" if row.original else f"{row.summary}\n"]
@@ -68,7 +68,7 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
 
 
 def _module(row: Row[Any]) -> str:
-    """The module that describes a strategy: its own, but for selections, which the registry joins of several."""
+    """The module that describes a strategy: its own, except for selections that the registry builds."""
     module = row.build.__module__
     return pipelines.__name__ if module == registry.__name__ else module
 
@@ -81,7 +81,7 @@ def _as_written(text: str, module: str) -> str:
 
 
 def _teaching(module: str) -> str:
-    """The module's docstring: its first line, and its parts as paragraphs that begin with their name."""
+    """The module's docstring without its first line; its parts are paragraphs that begin with their name."""
     text = importlib.import_module(module).__doc__ or ""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     body = "\n\n".join(paragraphs[1:])

@@ -1,4 +1,4 @@
-"""The chart as a release has it: `release_chart.py --tag v0.1.0 --check`, or with `--into DIR` and what was published.
+"""Check the versions of a release, or write its chart: `release_chart.py --tag v0.1.0 --check`, or `--into DIR`.
 
 The chart of this repository names no image, home or icon, because nothing is published. The released one names the
 image that was pushed, by its digest, and has the metadata that Artifact Hub shows.
@@ -24,7 +24,7 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
 
 
 def versions(root: Path) -> dict[str, str]:
-    """Every version that the repository states, by where."""
+    """Every version that the repository states, by the file that states it."""
     chart = yaml.safe_load((root / CHART / "Chart.yaml").read_text())
     found = {f"Chart.yaml {key}": str(chart[key]) for key in ("version", "appVersion")}
     for file, pattern in (
@@ -38,7 +38,7 @@ def versions(root: Path) -> dict[str, str]:
 
 
 def complaints(root: Path, tag: str) -> Iterator[str]:
-    """Why `tag` can't be released, one line each."""
+    """The reasons why `tag` can't be released, one line each."""
     wanted = tag.removeprefix("v")
     if not re.fullmatch(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?", tag):
         yield f"tag {tag!r} is not of the form v1.2.3 or v1.2.3-rc.1"
@@ -63,7 +63,7 @@ def changes(text: str) -> list[dict[str, str]]:
 
 
 def write(root: Path, into: Path, *, image: str, digest: str, home: str, icon: str) -> Path:
-    """Write the released chart below `into`; returns its folder."""
+    """Write the released chart below `into`, and return its folder."""
     target = into / CHART.name
     shutil.copytree(root / CHART, target)
     chart: dict[str, Any] = yaml.safe_load((target / "Chart.yaml").read_text())
@@ -88,7 +88,7 @@ def _text(data: Any) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check the versions, or write the chart; the exit code."""
+    """Check the versions, or write the chart, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", required=True, help="the release's tag, such as v0.1.0")
     parser.add_argument("--check", action="store_true", help="only compare it with every version in the repository")
@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", default="", help="URL of the repository")
     parser.add_argument("--icon", default="", help="URL of the icon")
     parser.add_argument("--into", type=Path, default=Path("released"), help="folder to write to (%(default)s)")
-    parser.add_argument("--root", type=Path, default=changelog.ROOT, help="the checkout (this one)")
+    parser.add_argument("--root", type=Path, default=changelog.ROOT, help="the checkout (default: this one)")
     given = parser.parse_args(arguments)
     if wrong := list(complaints(given.root, given.tag)):
         sys.stderr.write("".join(f"release: {line}\n" for line in wrong))

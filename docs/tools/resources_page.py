@@ -10,7 +10,7 @@ import yaml
 from page_text import ROOT, filled, table, wrapped
 
 KINDS = ("BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace")
-"""In the order of the navigation."""
+"""The kinds, in the order of the navigation."""
 
 Schema = Mapping[str, Any]
 
@@ -49,7 +49,7 @@ def page(kind: str) -> str:
 
 
 def _half(name: str, schema: Schema) -> Iterator[str]:
-    """spec or status: single fields first, then each object under a heading of its own."""
+    """spec or status: first simple fields, then each object under its own heading."""
     half = schema["properties"].get(name)
     if half is None:
         return
@@ -86,7 +86,7 @@ def _rules(schema: Schema) -> Iterator[str]:
     """Rules across fields; the members of a union share one sentence."""
     for rule in schema.get("x-kubernetes-validations", ()):
         message = str(rule.get("message", rule["rule"]))
-        yield "Only the parameters of the chosen `type` may be there." if " belongs to type " in message else message
+        yield "Give a strategy only the parameters of its own `type`." if " belongs to type " in message else message
     for field in _inside(schema).values():
         yield from _rules(field)
 

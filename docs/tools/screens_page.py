@@ -76,7 +76,7 @@ def _look(played: ClusterScenario, owners: Mapping[str, str], moves: tuple[SeenM
 
 
 def _status(screen: Console) -> None:
-    """A proposal that waits."""
+    """The status of a proposal that waits."""
     policy = _scene(Mode.APPROVE).policy()
     _prompt(screen, f"trimtab status {POLICY} -n {NAMESPACE}")
     _print(screen, lambda: print_one(as_data(policy), "always"))

@@ -44,7 +44,7 @@ def page() -> str:
 
 
 def drawing() -> str:
-    """docs/side-by-side.svg: of each entrant the middle run, by how uneven the brokers were."""
+    """docs/side-by-side.svg: the median run of each entrant, by how uneven the brokers were."""
     every = _data()["runs"]
     newest = {**every, **_on(every, shared=True)}
     shown = {title(runs[0]): _typical(runs) for runs in newest.values()}
@@ -96,13 +96,13 @@ def _data() -> dict[str, Any]:
 
 
 def _on(every: Mapping[str, Runs], *, shared: bool) -> dict[str, Runs]:
-    """The runs of Pulsar's own balancers and of Trim on a machine with a `shared` host, or on one left alone."""
+    """The runs of Pulsar's own balancers and of Trim, on a machine whose host is `shared` or is not."""
     found = {name: [run for run in every[name] if (run.get("host") == "shared") == shared] for name in SHORT_TITLES}
     return {name: runs for name, runs in found.items() if runs}
 
 
 def _place(name: str) -> int:
-    """Pulsar's own come first, then Trimtab's default, then its others."""
+    """The order: Pulsar's own balancers first, then Trim, then Trimtab's other strategies."""
     return 0 if name.startswith("pulsar") else 1 if "trim-" in name.removeprefix("trimtab") else 2
 
 
@@ -114,11 +114,11 @@ def _typical(runs: Runs) -> Run:
 def _short(recorded: Mapping[str, Runs]) -> str:
     """A row for each question, with the best entrant of each side."""
     rows = [
-        ("level soonest at first", lambda run: run["first"][_SETTLED], "{:.0f} s"),
-        ("level soonest after the change", lambda run: run["shift"][_SETTLED], "{:.0f} s"),
+        ("time until level, after the start", lambda run: run["first"][_SETTLED], "{:.0f} s"),
+        ("time until level, after the change", lambda run: run["shift"][_SETTLED], "{:.0f} s"),
         ("least uneven at the end", lambda run: run["shift"]["uneven_end"], "{:.2f}"),
         ("smallest range of CPU at the end", lambda run: run["shift"]["cpu_range_end"], "{:.0f} points"),
-        ("fewest moves of those level at the end of both halves", _moves_if_level, "{:.0f}"),
+        ("fewest moves, if the brokers were level before the change and at the end", _moves_if_level, "{:.0f}"),
         ("shortest publish gap of a move, median", lambda run: run["gaps"]["median"], "{:.0f} ms"),
     ]
     sides = ("pulsar", "trimtab")
@@ -135,7 +135,7 @@ def _moves_if_level(run: Run) -> float | None:
 
 
 def _best(recorded: Mapping[str, Runs], side: str, value: Any, form: str) -> str:
-    """The entrant of a side with the least median of `value`; None means never."""
+    """The entrant of a side with the least median of `value`. A value of None means never."""
     found = [(_middle(map(value, runs)), runs[0]) for name, runs in recorded.items() if name.startswith(side)]
     least, run = min(found, key=lambda one: one[0])
     return "never" if math.isinf(least) else f"{form.format(least)} ({run['strategy']}, {run['manager']})"
@@ -169,7 +169,7 @@ def _level(recorded: Mapping[str, Runs]) -> str:
         )
         for runs in recorded.values()
     )
-    half = "level, s | uneven | at its end | CPU"
+    half = "level, s | uneven | at the half's end | CPU"
     return table(f"entrant | {half} | after the change: {half}", rows)
 
 

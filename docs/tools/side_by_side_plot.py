@@ -17,7 +17,7 @@ _BOTTOM = _TOP + _RATES + _GAP + _CPU
 
 
 def draw(runs: Mapping[str, Mapping[str, Any]], rate: float) -> str:
-    """The SVG file: a run below the other, so that it fits on a phone.
+    """The SVG file, with one run below the other, so that it fits on a phone.
 
     runs: by title, as `benchmarks/side_by_side.py` records them. rate: messages/s of all brokers.
     """

@@ -55,7 +55,7 @@ def on_files(files: Files, config: ProperDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: ProperDocsConfig, files: Files) -> str:  # noqa: ARG001 - given by name
     """Turn links to files outside into links to their pages, and GitHub's Markdown into that of the site.
 
-    GitHub accepts a list right below a paragraph, and wants a bar inside code in a table escaped.
+    GitHub accepts a list right below a paragraph, and requires that a bar inside code in a table is escaped.
     """
     source, here = _source(page.file.src_uri), page.file.src_uri
 
@@ -109,7 +109,7 @@ def _outside(page: Path) -> Iterator[Path]:
 
 
 def _on_site(path: Path) -> bool:
-    """Whether ProperDocs itself brings a file or folder to the site."""
+    """Whether ProperDocs itself adds a file or folder to the site."""
     return path.is_relative_to(DOCS) and (path.is_dir() or path.suffix in _SERVED)
 
 
@@ -143,12 +143,12 @@ def _moved(link: re.Match[str], source: Path, here: str) -> str:
     if target.is_dir() and target.is_relative_to(DOCS):
         target /= "README.md"
     elif not target.exists() or (_on_site(target) and source.is_relative_to(DOCS)):
-        return link[0]  # ProperDocs follows it, or says that it leads nowhere
+        return link[0]  # ProperDocs resolves it, or reports that it is broken
     return os.path.relpath(page_of(target), Path(here).parent) + (link[2] or "")
 
 
 def _table(diagram: re.Match[str]) -> str:
-    """The arrows of a state diagram as rows: a script that draws it would come from another host."""
+    """The arrows of a state diagram as table rows: a script that draws it would come from another host."""
     arrows = re.findall(r"^ *(\S+) --> (\w+)(?:: (.+))?$", diagram[1], re.MULTILINE)
     rows = [f"| {'' if begin == '[*]' else f'`{begin}`'} | {event} | `{end}` |" for begin, end, event in arrows]
     return "\n".join(["| from | what happens | to |", "|---|---|---|", *rows])

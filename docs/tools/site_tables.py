@@ -1,7 +1,8 @@
 """ProperDocs hooks for tables and pictures on screens of any width; `assets/site.css` has the styles.
 
 A cell gets the name of its column, so that a narrow screen can show a row as a block of `column: value`. Long names in
-cells may break at their capitals and dots. A page with a table of `WIDE` columns or more gets the room of its contents.
+cells may break at their capitals and dots. A page with a table of `WIDE` columns or more has no table of contents, so
+that the table gets its room.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from properdocs.structure.files import Files
 from properdocs.structure.pages import Page
 
 WIDE = 7
-"""Number of columns from which a table needs the room of the page's contents."""
+"""Number of columns from which a table needs the room of the table of contents."""
 
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
@@ -28,7 +29,7 @@ _TERMINAL = re.compile(r'<p>(?=<img [^>]*src="[^"]*images/[^"]+\.svg")')
 
 
 def on_page_content(html: str, page: Page, config: ProperDocsConfig, files: Files) -> str:  # noqa: ARG001 - given by name
-    """Hide the contents of a page with a wide table: the list of its headings would take a fifth of the width."""
+    """Hide the table of contents of a page with a wide table, because it takes a fifth of the width."""
     if max(map(_columns, _TABLE.findall(html)), default=0) >= WIDE:
         page.meta["hide"] = [*page.meta.get("hide", []), "toc"]
     return html

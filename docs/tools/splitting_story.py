@@ -44,9 +44,9 @@ class Story:
 
 
 def stories() -> list[Story]:
-    """A story of each splitter that goes by a bundle's own limits, at its default parameters.
+    """A story of each splitter that uses limits of single bundles, with its default parameters.
 
-    Trim's goes by what its brokers could carry, and there are none here.
+    Trim's splitter is left out. It uses what brokers can carry, and this story has no such figures.
     """
     return [Story(name, tuple(_told(row))) for name, row in registry.SPLITTERS.items() if name != "Trim"]
 

@@ -54,7 +54,7 @@ def moved() -> str:
 
 
 def _brokers(axes: Axes, minutes: Sequence[int], percent: FloatArray) -> Iterator[str]:
-    """A line for each broker (k, n), the last one of its own colour."""
+    """A line for each broker (k, n), the last one in its own colour."""
     for row in range(percent.shape[1] - 1):
         yield axes.line(minutes, percent[:, row].tolist(), "many", wide=1.2)
     yield axes.line(minutes, percent[:, -1].tolist(), "cold", wide=2.6)
@@ -77,7 +77,7 @@ def _replayed(left: float, words: str, minute: Minute, replay: Replay) -> Iterat
 
 
 def waited() -> str:
-    """Another program comes and goes: the excess, how long it lasted, and how long it would have had to."""
+    """Another program comes and goes: the excess, how long it lasted, and how long it must last for a move."""
     run = played("noisy-neighbour")
     minutes = [*run.minutes.values()]
     away = np.array([minute.replay.away[-1][NEIGHBOUR_BROKER] for minute in minutes])
@@ -133,7 +133,7 @@ def work() -> str:
     body.append(_straight(part, slope, background, "rare"))
     body.append(part.note(6, background - 0.65, f"{background:.1f} cores", "rare"))
     name = run.brokers[FOREIGN_BROKER]
-    body.append(part.note(225, 1.5, f"{name} beside another program", "rare", anchor="end"))
+    body.append(part.note(225, 1.5, f"{name} alongside another program", "rare", anchor="end"))
     body.append(part.note(225, 0.8, f"from minute {FOREIGN} on", "rare", anchor="end"))
     return svg(545, "CPU against work of nine brokers on two kinds of machines, with the lines that Trim learned", body)
 
@@ -194,4 +194,4 @@ PICTURES: Mapping[str, Callable[[], str]] = {
     "trim-work": work,
     "trim-taken": taken,
 }
-"""Name of each picture, and what draws it."""
+"""The pictures by name, with the functions that draw them."""

@@ -26,7 +26,7 @@ JOIN, FOREIGN = 12, 20
 """Minutes in which the new broker joins, and in which another program begins to take CPU."""
 
 NEIGHBOUR_BROKER, FOREIGN_BROKER, ON_OFF_BROKER = 2, 5, 0
-"""Rows of the brokers that are looked at."""
+"""Rows of the brokers that the page shows."""
 
 FOREIGN_USAGE, NOISE, JITTER = 0.25, 0.02, 0.15
 """Ratio of the machine that the program takes; deviation of CPU readings, and variation of traffic, as ratios."""
@@ -75,7 +75,7 @@ class _NotedCycle(_TrimCycle):
 
 @contextmanager
 def _noting() -> Iterator[dict[int, Minute]]:
-    """The decisions that Trim makes inside, by their minute."""
+    """Collect the decisions that Trim makes in the block, by their minute."""
     _NotedCycle.minutes = {}
     shedder._TrimCycle = _NotedCycle  # type: ignore[misc]  # noqa: SLF001 - what is shown must be what was decided
     try:
@@ -168,7 +168,7 @@ class Step:
 
 @dataclass(frozen=True)
 class TrimRun:
-    """A whole run: what came of it, and each decision by its minute."""
+    """A whole run: its result, and each decision by its minute."""
 
     scenario: Scenario
     record: Record
@@ -198,7 +198,7 @@ class TrimRun:
 
     @cached_property
     def cpu(self) -> FloatArray:
-        """Measured CPU (minutes, n), percent; NaN for a broker that is not there."""
+        """Measured CPU (minutes, n), percent; NaN for a broker that does not exist."""
         return np.array([[minute.cpu.get(name, np.nan) for name in self.brokers] for minute in self.minutes.values()])
 
     @property

@@ -300,7 +300,7 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"allowUrls": ["http://a b"]}, "allowUrls"),
         ({"history": {"volume": "claim"}}, "set replicas to 1, or history.volume to ephemeral or emptyDir"),
         ({"spark": {"mode": "remote", "remote": {"url": "yarn"}}}, "url"),
-        ({"lease": {"renewDeadline": 20}}, "must fall, or two could lead at once"),
+        ({"lease": {"renewDeadline": 20}}, "must decrease, or two could lead at once"),
         ({"serviceAccount": {"create": False}}, "set serviceAccount.name to one that exists"),
         ({"watchAllNamespaces": True, "watchNamespaces": ["a"]}, "exclude each other: set one"),
         ({"watchAllNamespaces": True, "policies": [{"name": "a", "spec": {}}]}, "policies are of the release's own"),

@@ -100,4 +100,4 @@ def test_it_refuses_a_policy_of_another_namespace(
 ) -> None:
     file = written(tmp_path, named("a", namespace="billing"))
     assert main(["apply", "-n", "messaging", f"--kubeconfig={control_plane.kubeconfig}", "-f", file]) == 2
-    assert "policy a is of namespace billing: name it with -n, not messaging" in capsys.readouterr().err
+    assert "policy a is in namespace billing: name it with -n, not messaging" in capsys.readouterr().err

@@ -114,7 +114,7 @@ def test_a_group_to_act_as_needs_a_user(tmp_path: Path, capsys: Captured) -> Non
 
 def test_a_restore_can_not_be_checked_by_the_server(capsys: Captured) -> None:
     assert main(["restore", "-n", "messaging", "--dry-run=server"]) == 2
-    assert "whose API checks nothing in advance: write --dry-run=client" in spoken(capsys.readouterr().err)
+    assert "whose API checks no write in advance: use --dry-run=client" in spoken(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

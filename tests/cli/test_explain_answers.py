@@ -75,7 +75,7 @@ def test_a_bundle_that_was_never_measured_says_which_metric_is_missing() -> None
     answer = of_bundle(record, name, "a").why_not()
 
     assert answer is not None
-    assert answer.headline == f"{name} stays on a: a metric of it was never measured (no rateOut)."
+    assert answer.headline == f"{name} stays on a: one of its metrics was never measured (no rateOut)."
 
 
 def test_bundles_of_a_drained_broker_leave_for_that_and_not_for_their_load() -> None:
@@ -162,7 +162,7 @@ def test_a_cluster_that_is_too_small_for_the_minimum_says_which_and_what_would_a
         assert answer is not None
         assert said in answer.headline
         assert "or less would act" in answer.headline
-        assert answer.otherwise[0].startswith("use Trim, which needs no least traffic: kubectl edit bpol main")
+        assert answer.otherwise[0].startswith("use Trim, which has no minimum traffic: kubectl edit bpol main")
 
 
 @pytest.mark.parametrize(

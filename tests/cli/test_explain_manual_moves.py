@@ -64,7 +64,7 @@ def test_why_not_says_that_a_person_moved_it_and_asked_for_a_broker_that_there_i
         return answer.headline
 
     assert "moved by a person (kubectl-edit) 5m ago" in told(cooling)
-    assert "(from a to zz, asked for by a person (kubectl-edit); there is no broker zz)" in told(missing)
+    assert "(from a to zz, requested by a person (kubectl-edit); there is no broker zz)" in told(missing)
 
 
 @pytest.mark.parametrize(

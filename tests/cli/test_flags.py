@@ -80,7 +80,7 @@ def test_kubectl_finds_and_runs_the_plugin(trimtab_crds: ControlPlane, kube_name
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
     told = kubectl("trimtab", "status", "-n", kube_namespace)
-    assert told == f"there is no BalancingPolicy in namespace {kube_namespace}; -A looks at all namespaces\n"
+    assert told == f"there is no BalancingPolicy in namespace {kube_namespace}; -A shows all namespaces\n"
     assert kubectl("plugin", "list").count("kubectl-trimtab") == 1
 
 
@@ -120,7 +120,7 @@ def test_the_namespace_is_that_of_the_context_as_for_kubectl(tmp_path: Path) -> 
     assert default_namespace(file, None) == "messaging"
     assert default_namespace(file, "there") == "other"
     assert default_namespace(file, "plain") == "default"
-    with pytest.raises(ConnectionSettingsError, match=r"context 'nowhere' is not .* may be: here, there, plain"):
+    with pytest.raises(ConnectionSettingsError, match=r"context 'nowhere' is not .*: here, there, plain"):
         default_namespace(file, "nowhere")
 
 

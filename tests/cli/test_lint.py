@@ -75,7 +75,7 @@ UNWISE = {
     ),
     "never-open": ({"windows": [NIGHT, {"kind": "Deny", **NIGHT}]}, "each Allow is covered by a Deny"),
     "windows-without-auto": ({"mode": "Approve", "windows": [NIGHT]}, "apply only to mode Auto and to approval.auto"),
-    "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may open for no cycle"),
+    "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may contain no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
     "dry-run": ({"mode": "DryRun"}, "it balances nothing, and shows its plan"),
     "auto-approval-without-approve": (
@@ -88,7 +88,7 @@ UNWISE = {
     ),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
     "shadow-never-splits": ({**SPLIT, "mode": "Shadow"}, "follows the splits of others, and makes none"),
-    "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "is never asked"),
+    "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "never splits"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
 }
 

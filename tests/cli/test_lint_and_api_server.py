@@ -42,18 +42,18 @@ HEADER = {"name": "X-Scope-OrgID", "value": "a"}
 
 BROKEN: Mapping[str, Manifest] = {
     "brokerInterval must not exceed interval": policy(interval="30s", brokerInterval="1m"),
-    "bundleMetrics Statistics are asked of Pulsar's brokers": policy(
+    "bundleMetrics Statistics reads from Pulsar's brokers": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}
     ),
     "brokerInterval is at least 5s": policy(brokerInterval="4s"),
     "bearerToken and basic exclude each other": asking(bearerToken=ENTRY, basic={"username": ENTRY, "password": ENTRY}),
     "certificate and key belong together": asking(tls={"certificate": ENTRY}),
-    "an authority is in a Secret or in a ConfigMap": asking(
+    "a certificate authority comes from a Secret or from a ConfigMap": asking(
         tls={"ca": {**ENTRY, "configMapKeyRef": {"name": "authorities", "key": "ca.crt"}}}
     ),
     "a header has value or secretKeyRef": asking(headers=[{**HEADER, **ENTRY}]),
     "a header that controls the connection": asking(headers=[{"name": "Host", "value": "a"}]),
-    "a clock's skew is 1s to 5m": policy(
+    "maxClockSkew must be 1s to 5m": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "10m"}}}
     ),
     "a window lasts at most 168h": policy(windows=[{"start": "22:00", "duration": "169h"}]),
@@ -65,7 +65,7 @@ BROKEN: Mapping[str, Manifest] = {
     "boundaries must ascend": bundle_split(boundaries=["0x30000000", "0x20000000"]),
     "isolation names no broker": topic_namespace(isolation={"minAvailable": 2}),
     "is primary and secondary": topic_namespace(isolation={"primary": ["a"], "secondary": ["a"]}),
-    "budget bounds nothing": topic_namespace(budget={}),
+    "budget sets no limit": topic_namespace(budget={}),
     "budget.publishGapSecondsPerHour needs spec.pulsar": policy(budget={"publishGapSecondsPerHour": 60}),
 }
 """By the beginning of a rule's message, an object that breaks this rule alone. Those of unions are made below."""

@@ -120,7 +120,7 @@ def test_of_several_the_named_one_is_taken(planned: Planned) -> None:
     assert (code, json.loads(shown)["policy"]) == (0, "two")
 
     code, _, err = planned(manifests=several)
-    assert (code, "must hold one BalancingPolicy, or name one of them; it holds: one, two" in err) == (2, True)
+    assert (code, "must contain one BalancingPolicy, or give its NAME; found: one, two" in err) == (2, True)
 
 
 def test_another_prometheus_may_be_measured_by(planned: Planned, asked: Asked) -> None:
@@ -155,7 +155,7 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
     ),
     "an unknown key": ([written(windowss=[])], (), "spec.windowss: is unknown; did you mean windows?"),
     "a length of nothing": ([written(interval="0s")], (), "must be longer than 0s"),
-    "no policy": ([{"kind": "ConfigMap"}], (), "it holds: none"),
+    "no policy": ([{"kind": "ConfigMap"}], (), "found: none"),
     "two namespaces": (
         [{**written(), "metadata": {"name": "main", "namespace": "elsewhere"}}],
         (),
@@ -193,7 +193,7 @@ def test_a_folder_is_read_like_a_file_and_other_kinds_in_it_are_left_out(
     assert json.loads(capsys.readouterr().out)["policy"] == "main"
 
     assert main(words) == 2
-    told = f"{folder} must hold one BalancingPolicy, or name one of them; it holds: main, second"
+    told = f"{folder} must contain one BalancingPolicy, or give its NAME; found: main, second"
     assert told in capsys.readouterr().err
 
 

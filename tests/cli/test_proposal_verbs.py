@@ -154,7 +154,7 @@ def test_a_namespace_without_a_policy_is_told(
     trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", "-n", kube_namespace, "--kubeconfig", str(trimtab_crds.kubeconfig)]) == 0
-    assert capsys.readouterr().out == f"{NONE} {kube_namespace}; -A looks at all namespaces\n"
+    assert capsys.readouterr().out == f"{NONE} {kube_namespace}; -A shows all namespaces\n"
 
     named = ["status", "mian", "-A", "--kubeconfig", str(trimtab_crds.kubeconfig)]
     assert main(named) == 2
@@ -201,7 +201,7 @@ def test_approve_of_another_proposal_than_the_one_shown_is_refused(run_policy: R
         code, out, err = await verb(env, "approve", "main", "--proposal", "0badc0de")
 
         assert (code, out) == (1, "")
-        assert f"it is for proposal 0badc0de, and the one there is now is {shown}" in err
+        assert f"it is for proposal 0badc0de, and the current one is {shown}" in err
         assert moved(env) == 0
 
     run_policy(HOT, scenario, **APPROVE)

@@ -179,7 +179,9 @@ def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(
 
         assert restore_through(trimtab_crds, env, tmp_path, renewed, "--stop-deployment", "other") == 1
         said = capsys.readouterr().out
-    assert "trimtab-0 still holds Lease trimtab: has the Deployment another name, or was it scaled up again?" in said
+    assert (
+        "trimtab-0 still holds Lease trimtab: does the Deployment have another name, or was it scaled up again?" in said
+    )
     assert "no operator leads" not in said
     assert 5 <= len(looks) < 40
     assert (brokers.dynamic, env.finalizers()[0][0]) == ({SPLITTING: "TRUE"}, FINALIZER)

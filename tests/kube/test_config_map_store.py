@@ -290,7 +290,7 @@ def test_more_than_a_mebibyte_is_refused_before_it_is_sent(run_scenario: RunScen
     large = "x" * (MOST_BYTES + 1 - len('["", 0]'))
 
     async def scenario(proxy: FaultyApi, api: Api) -> None:
-        with pytest.raises(RefusedError, match=f"would get {MOST_BYTES + 1} bytes, and {MOST_BYTES} fit: allow fewer"):
+        with pytest.raises(RefusedError, match=f"would have {MOST_BYTES + 1} bytes, above {MOST_BYTES}: allow fewer"):
             await store_of(api).save(Note(large))
         assert proxy.seen == []
 

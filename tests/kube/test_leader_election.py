@@ -239,9 +239,9 @@ def test_an_epoch_past_the_last_is_refused_saying_what_to_do(run_replicas: RunRe
 @pytest.mark.parametrize(
     ("times", "complaint"),
     [
-        ({"duration": 10.0}, "must fall"),
-        ({"deadline": 2.0}, "must fall"),
-        ({"retry": 0.0}, "must fall"),
+        ({"duration": 10.0}, "must decrease"),
+        ({"deadline": 2.0}, "must decrease"),
+        ({"retry": 0.0}, "must decrease"),
         ({"duration": 0.9, "deadline": 0.5, "retry": 0.1}, "1 to 3600 s"),
         ({"duration": 1e9}, "1 to 3600 s"),
         ({"identity": ""}, "--identity"),

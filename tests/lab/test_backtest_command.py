@@ -135,11 +135,11 @@ def test_requirements_decide_the_exit_code(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--require", "moves=3"], "'moves=3' is no requirement: write moves<=live*0.5"),
+        (["--require", "moves=3"], "'moves=3' is not a requirement: write moves<=live*0.5"),
         (["--require", "luck<=3"], "there is no figure 'luck': use moves, again, cut"),
         (["--require", "moves<=3%"], "moves is not a percentage"),
         (["--require", "measured>=80"], "measured is a ratio from 0 to 1, or a percentage such as 80%"),
-        (["--require", "splits<=3"], "without --splits on a replay makes none"),
+        (["--require", "splits<=3"], "a replay makes none without --splits on"),
         (["--require", "moves<=best"], "compare with a number, live or against, not 'best'"),
         (["--require", "moves<=against"], "name a policy with --against"),
         (["--recorded", "other"], "policy 'other' has no history"),
@@ -171,7 +171,7 @@ def test_requirements_judge_one_policy(capsys: pytest.CaptureFixture[str], folde
     code, _, errors = backtest(capsys, folder, "--policy", trim, "--policy", still, "--require", "moves<=live")
 
     assert code == 2
-    assert "--require judges one policy, and --policy names 2" in errors
+    assert "--require judges one policy, but --policy names 2" in errors
 
 
 def test_a_folder_without_a_history_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -219,5 +219,5 @@ def test_no_requirement_is_none(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["moves<=", "moves", "<=3", "moves<=live*", "moves<=-3", "moves<=1e9x"])
 def test_what_is_no_requirement_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequirementError, match="is no requirement"):
+    with pytest.raises(InvalidRequirementError, match="is not a requirement"):
         requirements(text)

@@ -377,8 +377,8 @@ def test_the_table_the_verdict_markdown_and_the_page_have_it(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--splits", "on"], "--optimum knows no splits: leave out --splits on"),
-        (["--window", "1"], "--optimum plans all of the time as one, and --window cuts it: leave out one of them"),
+        (["--splits", "on"], "--optimum can't plan splits: leave out --splits on"),
+        (["--window", "1"], "--optimum plans the whole time as one, but --window divides it: use only one of them"),
     ],
 )
 def test_options_that_it_does_not_go_with_are_refused(

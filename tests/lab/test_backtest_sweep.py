@@ -88,10 +88,10 @@ def test_each_sample_takes_a_value_of_every_range_and_the_seed_decides_which() -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("price", "is no sweep: write one like shedder.trim.price=200,400,800"),
-        ("=3", "is no sweep"),
-        ("a..b=3", "is no sweep"),
-        ("shedder.trim.price=", "is no sweep"),
+        ("price", "is not a sweep: write one like shedder.trim.price=200,400,800"),
+        ("=3", "is not a sweep"),
+        ("a..b=3", "is not a sweep"),
+        ("shedder.trim.price=", "is not a sweep"),
         ("shedder.trim.price=5..1", "a range goes up from 0 or more"),
         ("shedder.trim.price=-5..1", "a range goes up from 0 or more"),
     ],
@@ -165,9 +165,9 @@ def test_the_table_marks_the_front(capsys: pytest.CaptureFixture[str], folder: P
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--sweep", "shedder.trim.prise=1,2"], "prise=1 is no valid policy: spec.shedder.trim.prise"),
-        (["--sweep", "shedder.trim.price=-1,2"], "price=-1 is no valid policy: spec.shedder.trim.price"),
-        (["--sweep", "price"], "--sweep: 'price' is no sweep"),
+        (["--sweep", "shedder.trim.prise=1,2"], "prise=1 is not a valid policy: spec.shedder.trim.prise"),
+        (["--sweep", "shedder.trim.price=-1,2"], "price=-1 is not a valid policy: spec.shedder.trim.price"),
+        (["--sweep", "price"], "--sweep: 'price' is not a sweep"),
         (["--sweep", "interval=1..1000", "--samples", "500"], "these sweeps make 500 variants"),
         (["--sweep", "interval=30s,60s", "--require", "moves<=live"], "--require judges one policy"),
     ],

@@ -99,9 +99,7 @@ def test_policies_play_beside_strategies(tmp_path: Path, capsys: Captured) -> No
     names = {line.split()[0] for line in printed.out.splitlines() if line.startswith(" ") and line.strip()}
     assert {"balance", "other", "AvgShedder/Pulsar"} < names
     assert "Trim/Trimtab" not in names
-    assert printed.err.splitlines() == [
-        f"policy {name}: the scenario stands in for source" for name in ("balance", "other")
-    ]
+    assert printed.err.splitlines() == [f"policy {name}: the scenario replaces source" for name in ("balance", "other")]
 
 
 def test_policies_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
@@ -123,7 +121,7 @@ def test_what_does_not_count_is_named_in_one_line(tmp_path: Path) -> None:
     )
 
     assert who.notes == (
-        "policy balance: the scenario stands in for brokers and source; "
+        "policy balance: the scenario replaces brokers and source; "
         "not simulated: paused, budget.adaptivePace, limits.quarantine; "
         "interval 90s counts as 120s, as a round is a minute"
     )
@@ -137,7 +135,7 @@ def test_every_example_plays_or_is_refused(example: Path) -> None:
         assert "kind: BalancingPolicy" not in example.read_text()
         assert str(error).startswith(f"{example} must hold a BalancingPolicy, but it holds ")  # noqa: PT017
     else:
-        assert all(who.notes.startswith(f"policy {who.name}: the scenario stands in for ") for who in found)
+        assert all(who.notes.startswith(f"policy {who.name}: the scenario replaces ") for who in found)
 
 
 @pytest.mark.parametrize(

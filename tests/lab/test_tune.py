@@ -159,7 +159,7 @@ def test_without_splits_a_splitter_has_nothing_to_search(
     code, _, errors = tune(capsys, *hot, *SPLIT_EARLIER)
 
     assert code == 2
-    assert "--search split.bundleSplitterTask.maxThroughput: without --splits on the splitter has no effect" in errors
+    assert "--search split.bundleSplitterTask.maxThroughput: the splitter has no effect without --splits on" in errors
 
 
 @pytest.mark.slow
@@ -271,9 +271,9 @@ def test_load_of_one_broker_tells_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--search", "shedder.trim.prise=1,2"], "prise=1 is no valid policy: spec.shedder.trim.prise"),
+        (["--search", "shedder.trim.prise=1,2"], "prise=1 is not a valid policy: spec.shedder.trim.prise"),
         (["--search", "shedder.trim.prise"], "--search: shedder.trim.prise has no range of its own"),
-        (["--search", "price"], "--search: 'price' is no sweep"),
+        (["--search", "price"], "--search: 'price' is not a sweep"),
         (["--search", "shedder.trim.price=5..1"], "a range goes up from 0 or more"),
         (["--samples", "0"], "argument --samples: 0 is below 1"),
         (["--train", "1"], "--train 1 leaves no time to judge the winner on: give a ratio below 1"),

@@ -31,7 +31,7 @@ def test_a_memory_that_is_not_ours_is_reported_and_the_policy_starts_again(text:
 
         assert env.condition("Ready") == ("True", "Cycled")
         [note] = [note for reason, note in env.events() if reason == "InternalError"]
-        assert "begins without memory" in note
+        assert "begins without its stored state" in note
         assert "delete the ConfigMap" in note
         assert env.memory()["epoch"] == 1
 

@@ -147,7 +147,7 @@ def test_a_restarted_broker_is_trusted_once_its_samples_cover_the_window(series:
     if series == "second":
         assert doubt is not None
         told = (
-            "its samples of cpu cover 30 s of 60 s, 45 s make a rate; wait, or widen the source's window if that lasts"
+            "its samples of cpu cover 30 s of 60 s, a rate needs 45 s; wait, or widen the source's window if that lasts"
         )
         assert (doubt.reason, doubt.text) == (Reason.UNTRUSTED, told)
 

@@ -119,7 +119,7 @@ def test_a_server_with_our_authority_is_trusted_and_one_without_is_not(authority
         assert ask(server, Credentials(ca=str(authority.certificate))) == [1.0]
         assert ask(server, Credentials(ca=authority.certificate.read_text())) == [1.0]
         with pytest.raises(
-            PrometheusUnreachableError, match=r"certificate that can't be believed.*correct the source's ca"
+            PrometheusUnreachableError, match=r"certificate that can't be trusted.*correct the source's ca"
         ):
             ask(server, Credentials())
 
@@ -131,7 +131,7 @@ def test_another_authority_is_not_trusted_whatever_the_environment_says(
     other = Authority(tmp_path / "other")
     with (
         GuardedServer(tls=authority.server("two")) as server,
-        pytest.raises(PrometheusUnreachableError, match="can't be believed"),
+        pytest.raises(PrometheusUnreachableError, match="can't be trusted"),
     ):
         ask(server, Credentials(ca=str(other.certificate)))
 
@@ -156,7 +156,7 @@ def test_an_expired_certificate_is_reported(authority: Authority) -> None:
     subprocess.run(["openssl", *again.split()], cwd=folder, check=True, capture_output=True)
     with (
         GuardedServer(tls=(certificate, key)) as server,
-        pytest.raises(PrometheusUnreachableError, match=r"can't be believed \(certificate has expired"),
+        pytest.raises(PrometheusUnreachableError, match=r"can't be trusted \(certificate has expired"),
     ):
         ask(server, Credentials(ca=str(authority.certificate)))
 

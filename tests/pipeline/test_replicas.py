@@ -160,7 +160,7 @@ def test_with_two_replicas_figures_are_those_of_numpy_and_nothing_counts_twice(r
     assert figures(replicas.url, at, "pulsar")[0].brokers.usage.tolist() == [[10.0] * 5] * 2
     assert load.brokers.trusted.all()
     assert load.quality.dropped == {"Duplicate": 2}
-    assert "the same series is there more than once" in "\n".join(load.quality.notes)
+    assert "the same series exists more than once" in "\n".join(load.quality.notes)
     assert "counters were reset" in "\n".join(load.quality.notes)
 
 

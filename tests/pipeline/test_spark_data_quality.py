@@ -82,7 +82,7 @@ def test_a_clock_and_a_series_that_is_there_twice_are_noted(fake: FakePrometheus
     assert load.brokers.trusted.all()
     assert load.quality.dropped == {"Duplicate": 1}
     twice, clock = load.quality.notes
-    assert twice.startswith("broker-b: the same series is there more than once")
+    assert twice.startswith("broker-b: the same series exists more than once")
     assert clock.startswith("the source's clock is 9")
 
 

@@ -39,14 +39,14 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
         pytest.param(
             {"samples": 1.0},
             Reason.UNTRUSTED,
-            "1 sample of CPU in 60 s, 2 make a rate (trust.minSamples)",
+            "1 sample of CPU in 60 s, a rate needs 2 (trust.minSamples)",
             {"Gap": 1},
             id="gap",
         ),
         pytest.param(
             {"samples": None, "cpu": None},
             Reason.UNTRUSTED,
-            "0 samples of CPU in 60 s, 2 make a rate (trust.minSamples)",
+            "0 samples of CPU in 60 s, a rate needs 2 (trust.minSamples)",
             {"Gap": 1},
             id="nothing in the window",
         ),
@@ -127,7 +127,7 @@ def test_series_that_are_there_twice_are_counted_once_noted_and_trusted() -> Non
     load = seen({"copies": 3.0})
     assert load.brokers.trusted.all()
     assert load.quality.dropped == {"Duplicate": 2}
-    assert load.quality.notes[0].startswith("b: the same series is there more than once")
+    assert load.quality.notes[0].startswith("b: the same series exists more than once")
     assert not load.quality.partial
 
 

@@ -176,7 +176,7 @@ def test_stop_in_the_middle_writes_nothing_more_and_leaves_every_bundle_whole(ru
     ("spec", "word", "pinned", "complaint"),
     [
         (APPROVE, "aprove", None, "'aprove': write approve, refresh or stop"),
-        (APPROVE, "approve", "0badc0de", "it is for proposal 0badc0de, and the one there is now is "),
+        (APPROVE, "approve", "0badc0de", "it is for proposal 0badc0de, and the current one is "),
         ({"mode": "DryRun"}, "approve", None, "spec.mode is DryRun: set it to Approve"),
         ({"mode": "Auto", "paused": True}, "stop", None, "spec.mode is Auto: it moves by itself; `trimtab pause"),
     ],

@@ -101,7 +101,7 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "the destination is gone": (env(y=None), Reason.UNKNOWN_BROKER, "broker y is gone"),
     "the destination is down": (env(y=broker("y", ready=False)), Reason.NOT_READY, "broker y is not ready"),
     "the destination is closed": (env(y=broker("y", schedulable=False)), Reason.UNSCHEDULABLE, "spec.schedulable"),
-    "the destination's node is cordoned": (replace(env(), closed={"y"}), Reason.UNSCHEDULABLE, "its node takes no"),
+    "the destination's node is cordoned": (replace(env(), closed={"y"}), Reason.UNSCHEDULABLE, "its node is cordoned"),
     "the destination is not believed": (replace(env(), trusted={"y": False}), Reason.UNTRUSTED, "are not trusted"),
     "the hour is spent": (env(moved=200), Reason.HOUR_CAP, "limits.maxMovesPerHour is 200"),
     "too many brokers are down": (

@@ -129,7 +129,7 @@ def test_a_newcomer_that_overlaps_gets_no_owner_and_those_in_place_keep_theirs(r
 
         assert env.owners() == {**before, "a-newcomer": ""}
         assert env.desired_owners()["a-newcomer"] == ""
-        text = "a-newcomer overlaps t-new-0x40000000-0x80000000: delete each first one, it gets no owner"
+        text = "a-newcomer overlaps t-new-0x40000000-0x80000000: delete the first bundle of each pair, it gets no owner"
         assert watched.ready()[2] == text
         assert watched.faults() == {"Gap": 0, "Overlap": 1, "Unknown": 0}
 

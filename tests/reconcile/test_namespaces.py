@@ -76,7 +76,7 @@ def test_a_second_object_for_the_same_namespace_learns_whose_the_bundles_are(run
         assert ready(env, "again") == (
             "False",
             "AlreadyCut",
-            "its bundles belong to the TopicNamespace t-new: delete one",
+            "its bundles belong to the TopicNamespace t-new: delete one of the two",
         )
         assert env.versions("bundles") == before
 
@@ -95,7 +95,7 @@ def test_a_second_object_with_another_number_of_bundles_gets_none(run_policy: Ru
 
         await made(env, "again", bundles=3)
 
-        told = "its bundles belong to the TopicNamespace t-new: delete one"
+        told = "its bundles belong to the TopicNamespace t-new: delete one of the two"
         assert ready(env, "again") == ("False", "AlreadyCut", told)
         assert env.versions("bundles") == before
 

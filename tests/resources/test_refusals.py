@@ -46,11 +46,11 @@ REFUSED = {
     ),
     "statistics without a Pulsar cluster": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}),
-        ["spec", "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"],
+        ["spec", "bundleMetrics Statistics reads from Pulsar's brokers: it needs spec.pulsar"],
     ),
     "a budget without a limit": (
         topic_namespace(budget={}),
-        ["spec.budget", "budget bounds nothing: set one of its limits, or leave it out"],
+        ["spec.budget", "budget sets no limit: set one, or leave budget out"],
     ),
     "a budget of no connections": (
         policy(budget={"connectionsPercentPerHour": 0}),
@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "a clock that may be wrong by an hour": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"maxClockSkew": "1h"}}}),
-        ["spec.source.prometheus.trust.maxClockSkew", "a clock's skew is 1s to 5m"],
+        ["spec.source.prometheus.trust.maxClockSkew", "maxClockSkew must be 1s to 5m"],
     ),
     "a rate of one sample": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "trust": {"minSamples": 1}}}),
@@ -133,11 +133,11 @@ REFUSED = {
     ),
     "authority without a place": (
         policy(source=_asking(tls={"ca": {}})),
-        ["spec.source.prometheus.auth.tls.ca", "an authority is in a Secret or in a ConfigMap"],
+        ["spec.source.prometheus.auth.tls.ca", "a certificate authority comes from a Secret or from a ConfigMap"],
     ),
     "authority in two places": (
         policy(source=_asking(tls={"ca": {**_ENTRY, "configMapKeyRef": {"name": "authorities", "key": "ca.crt"}}})),
-        ["spec.source.prometheus.auth.tls.ca", "an authority is in a Secret or in a ConfigMap"],
+        ["spec.source.prometheus.auth.tls.ca", "a certificate authority comes from a Secret or from a ConfigMap"],
     ),
     "header without a value": (
         policy(source=_asking(headers=[{"name": "X-Scope-OrgID"}])),

@@ -139,7 +139,7 @@ def test_no_secret_is_found_in_anything_that_was_written(
     stranger = Authority(authority.certificate.parent / "other").server("prometheus")
     with GuardedServer(answers, tls=stranger) as nobody:
         turn_to(stage, nobody.url, {**TLS, **BEARER})
-        told(stage, "certificate that can't be believed")
+        told(stage, "certificate that can't be trusted")
 
     written = everything(stage)
     assert all("policy" in written[where] for where in ("objects", "log")), "what is searched is what was written"

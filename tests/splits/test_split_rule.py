@@ -213,7 +213,7 @@ def test_a_bundle_that_moved_before_its_split_begins_stays_whole(run_policy: Run
 
         await SplitOperator(env).round()
 
-        assert split_status(env, name)["message"].endswith("went from a to b since that was decided")
+        assert split_status(env, name)["message"].endswith("went from a to b since the split was planned")
         assert env.owners()[bundle_of(env)] == "b"
 
     run_policy(HOT, scenario, **rule())

@@ -137,6 +137,6 @@ def test_a_broker_whose_gaps_grow_gets_fewer_moves_at_once(cluster: ClusterState
 
     assert one is not None
     assert one.reason is Reason.PACE
-    assert "2 moves to y are pending, and 1 may be" in one.detail
+    assert "2 moves to y are pending, and the limit is 1 now" in one.detail
     assert other is None
     assert held(cluster, settings(adaptivePace=False), request("c")) == [None]

@@ -17,7 +17,7 @@ _SHELLS = ("sh", "bash", "shell", "console")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A code block. line: of its first line in the page. run: whether tests run its commands."""
+    """A code block. line: number of its first line in the page. run: whether tests run its commands."""
 
     page: Path
     line: int
@@ -70,7 +70,7 @@ def _without_blocks(page: Path) -> str:
 
 
 def _above(lines: list[str], at: int) -> str:
-    """The first line of the paragraph above a line."""
+    """The first line of the paragraph above line `at`."""
     while at > 0 and not lines[at - 1].strip():
         at -= 1
     while at > 0 and lines[at - 1].strip():

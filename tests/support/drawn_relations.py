@@ -1,4 +1,4 @@
-"""Relations of the pipeline with everything that happens to samples, drawn from a seed; a policy each."""
+"""Random tables of the pipeline, drawn from a seed, one policy each. They have every fault that samples can have."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 def cycle(rng: Rng, policy: str) -> Cycle:
-    """The cycle of `policy` with any settings."""
+    """A cycle of `policy` with random settings."""
     settings = PrometheusSettings(
         "http://x",
         "ns",
@@ -79,7 +79,7 @@ def report(shard: int, *, ok: bool = True, **more: Any) -> str:
 
 
 def _of_pod(rng: Rng, now: Cycle) -> list[Row]:
-    """The samples of a pod. Those of every second pod are in time, or most doubts about usage would never count."""
+    """The samples of a pod. Half of the pods have timely samples, or most checks of usage would never matter."""
     rows: list[Row] = []
     late = bool(rng.random() < 0.5)
     for signal in USAGE:
@@ -111,7 +111,7 @@ def _value(rng: Rng, signal: str, value: float) -> list[Row]:
 
 
 def _parts(rng: Rng, now: Cycle, signal: str, kind: str, *, late: bool, most: int = 3) -> list[Row]:
-    """Parts of a signal, mostly sampled at the same times, each with one series or several."""
+    """The parts of a signal, mostly sampled at the same times. Each part has one series or several."""
     rows: list[Row] = []
     together = _times(rng, now, late=late)
     for part in range(int(rng.integers(1, most + 1))):
@@ -123,7 +123,7 @@ def _parts(rng: Rng, now: Cycle, signal: str, kind: str, *, late: bool, most: in
 
 
 def _times(rng: Rng, now: Cycle, *, late: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Times of samples: every few seconds until now, or if `late` at any interval, from any time on, some missing."""
+    """Times of samples: every few seconds until now. If `late`: any interval, any start, and some are missing."""
     if not late:
         return now.at - np.arange(320.0, 0.0, -float(rng.choice([5, 10, 15]))) + float(rng.integers(0, 5))
     interval = float(rng.choice([5, 10, 15, 30, 45]))
@@ -162,7 +162,7 @@ def _targets(rng: Rng, now: Cycle) -> pa.Table:
 
 
 def bundles(seed: int, policy: str) -> Bundles:
-    """Bundles with metrics of their own, or topics, also with odd names; some bundles have a past."""
+    """Bundles with metrics of their own, or topics. Some names are odd, and some bundles have stored averages."""
     rng = np.random.default_rng(seed)
     now, names = cycle(rng, policy), _names(rng)
     owner = rng.integers(-1, len(PODS), len(names))

@@ -64,7 +64,7 @@ def _closure(wanted: Requirement) -> Iterable[str]:
 
 
 def _needs(name: str) -> list[Requirement]:
-    """What a distribution requires; ours as pyproject.toml has it now, not as it was installed."""
+    """What a distribution requires. For Trimtab that is what pyproject.toml says now, not what was installed."""
     if name != "trimtab":
         return [Requirement(text) for text in distribution(name).requires or ()]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -1,8 +1,8 @@
 """How `make test` distributes test files over workers: file by file, except that files with a shared cluster stay
 together.
 
-A shared cluster is a fixture that takes ten seconds of two cores or more to start, and lives as long as its worker.
-Each worker with one of its files would start it again.
+A shared cluster is a fixture that takes ten seconds or more on two cores to start, and lives as long as its worker.
+Otherwise, each worker with one of the cluster's files would start it again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def shares(folder: str, stem: str) -> bool:
 
 
 class SharedClusterScheduling(LoadFileScheduling):  # type: ignore[misc]  # pytest-xdist says no types
-    """Distributes parts, see `part_of`."""
+    """Distributes the units that `part_of` returns."""
 
     def _split_scope(self, nodeid: str) -> Any:
         return part_of(nodeid.split("::", 1)[0])

@@ -1,8 +1,8 @@
 """The tiers of the tests: what `make test`, `make test-full` and `make e2e` run, and what a test of each may start.
 
-A test's tier follows from what it needs. Its markers say that (``pyproject.toml`` explains each), and a test without
-any of them needs Python only. While such a test runs, an audit hook refuses to start a server, a JVM or a
-build tool, except an imitation that the test itself wrote.
+A test's tier follows from what it needs. Its markers state these needs (``pyproject.toml`` explains each), and a test
+without any of them needs Python only. While such a test runs, an audit hook refuses to start a server, a JVM or a build
+tool, except an imitation that the test itself wrote.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SMOKE_TOO = f"{QUICK} or smoke"
 NEEDS = frozenset(
     {"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program", "slow"}
 )
-"""Markers and fixtures of what a machine must have beside Python, or of time. Each puts a test in the tier `FULL`."""
+"""Markers and fixtures of tests that need more than Python, or much time. Each puts a test in the tier `FULL`."""
 
 PROGRAMS = frozenset(
     {"etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "prometheus", "promtool"}
@@ -49,7 +49,7 @@ def tier_of(needs: Iterable[str]) -> str:
 
 @contextmanager
 def python_only(test: str) -> Iterator[None]:
-    """Refuse to start any of `PROGRAMS` in this process meanwhile: raises `TierError` where it is started."""
+    """Refuse to start any of `PROGRAMS` in this process inside the block: the attempt raises `TierError`."""
     if not _hooked:
         sys.addaudithook(_refuse)
         _hooked.append(True)

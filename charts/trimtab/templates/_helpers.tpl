@@ -301,7 +301,7 @@ subjects:
 {{- fail (printf "history.keepSize is %s%s, and history.size is %s: make size larger than keepSize times the number of policies, or keepSize smaller" .history.keepSize $each .history.size) }}
 {{- end }}
 {{- if not (and (lt (float64 .lease.retryPeriod) (float64 .lease.renewDeadline)) (lt (float64 .lease.renewDeadline) (float64 .lease.duration))) }}
-{{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must fall, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}
+{{- fail (printf "lease: duration %v, renewDeadline %v and retryPeriod %v must decrease, or two could lead at once" .lease.duration .lease.renewDeadline .lease.retryPeriod) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,7 +1,7 @@
 """Acts on a cluster: the resources, the control loop, the actuators, the Kopf handlers and the CLI.
 
 Everything that speaks to the Kubernetes API is in this package. It decides nothing about load (strategies do), and
-reaches Spark only through the pipeline's doors, such as `trimtab_pipeline.api`.
+uses Spark only through the public modules of the pipeline, such as `trimtab_pipeline.api`.
 """
 
 __version__ = "0.1.0"

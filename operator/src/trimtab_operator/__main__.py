@@ -1,4 +1,4 @@
-"""``python -m trimtab_operator`` is `trimtab`."""
+"""Makes ``python -m trimtab_operator`` run `trimtab`."""
 
 import sys
 

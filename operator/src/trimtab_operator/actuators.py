@@ -1,8 +1,9 @@
 """Actuators write the desired owner of a bundle. A dry run is an actuator too, never an ``if``.
 
-`DeclarativeActuator` writes `Bundle.spec.owner`. Brokers (or a sidecar, or the Pulsar bridge) watch, take, release and
-confirm. Every write carries the resourceVersion that was decided upon. A 409 drops the move, and the next cycle sees
-the new state. The operator writes a bundle's status in one case only: its owner is gone and can't release it.
+`DeclarativeActuator` writes `Bundle.spec.owner`. Brokers (or a sidecar, or the Pulsar bridge) watch it, and take,
+release and confirm bundles. Every write carries the resourceVersion of the Bundle that the decision was based on. A 409
+drops the move, and the next cycle sees the new state. The operator writes a bundle's status in one case only: its owner
+is gone and can't release it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Move, Reason, Split
 
 WRITERS = 32
-"""Writes under way at once: beyond it a kube-apiserver gains latency, not rate."""
+"""Maximum number of concurrent writes. More would raise the latency of a kube-apiserver, not its throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The result of one write. reason: None when it was written, else why it was not (`CONFLICT`, ...)."""
+    """The result of one write. reason: None if it succeeded, else why it failed (`CONFLICT`, ...)."""
 
     bundle: str
     reason: Reason | None
@@ -39,7 +40,7 @@ class Actuator(Protocol):
         """Make `owner` the desired owner of `bundle`, unless the bundle has changed since it was read."""
 
     async def free(self, bundle: BundleRecord) -> WriteResult:
-        """Clear the owner in the status of `bundle`, which is gone, unless the bundle has changed since it was read."""
+        """Clear `status.owner` of `bundle`, whose owner is gone, unless the bundle has changed since it was read."""
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
         """Request the planned split of `bundle`; a `SplitExecutor` carries it out."""
@@ -49,7 +50,7 @@ class Actuator(Protocol):
 class DeclarativeActuator:
     """Writes to the Bundle objects of one Kubernetes namespace in the name of one policy.
 
-    epoch: counts the operator's leaders (the API server refuses one that is below the bundle's); now: epoch seconds.
+    epoch: the leader's number; the API server refuses one below the bundle's. now: the clock, in epoch seconds.
     """
 
     api: Api
@@ -59,7 +60,7 @@ class DeclarativeActuator:
     now: Callable[[], float]
 
     async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:
-        """Write `owner`, and whose decision it is: the policy's, or with the reason `ADMIN` a person's."""
+        """Write `owner`, and who decided it: the policy, or a person if `reason` is `ADMIN`."""
         objects = BundleObjects(self.api, self.namespace, self.now)
         decided = "" if reason is Reason.ADMIN else self.policy
         assignment = objects.assignment(owner, decided, self.epoch, str(reason))
@@ -71,11 +72,11 @@ class DeclarativeActuator:
         return await self._write(bundle, {"status": status}, subresource="status")
 
     async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:
-        """Create the BundleSplit of that bundle and those boundaries, unless there is one already."""
+        """Create the BundleSplit for `split`, unless one for the same bundle and boundaries exists."""
         try:
             await self.api.create(BUNDLE_SPLITS, self.namespace, self._split_manifest(bundle, split))
         except ConflictError:
-            text = "a BundleSplit for that was made before, and is not gone yet"
+            text = "an earlier BundleSplit for this bundle and these boundaries still exists"
             return WriteResult(bundle.name, Reason.CONFLICT, text)
         except ApiError as error:
             return WriteResult(bundle.name, Reason.INTERNAL_ERROR, str(error))
@@ -112,11 +113,11 @@ class DeclarativeActuator:
 
 @dataclass(frozen=True, slots=True)
 class DryRunActuator:
-    """Writes nothing and returns the reason: the actuator of a plan that is only shown."""
+    """Writes nothing, and gives `reason` as the result. It is for plans that are only shown."""
 
     reason: Reason = Reason.DRY_RUN
 
-    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:  # noqa: ARG002  the port's face
+    async def set_owner(self, bundle: BundleRecord, owner: str, reason: Reason) -> WriteResult:  # noqa: ARG002  (as `Actuator`)
         """Write nothing."""
         return WriteResult(bundle.name, self.reason)
 
@@ -124,7 +125,7 @@ class DryRunActuator:
         """Write nothing."""
         return WriteResult(bundle.name, self.reason)
 
-    async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:  # noqa: ARG002  the port's face
+    async def request_split(self, bundle: BundleRecord, split: Split) -> WriteResult:  # noqa: ARG002  (as `Actuator`)
         """Write nothing."""
         return WriteResult(bundle.name, self.reason)
 
@@ -132,9 +133,10 @@ class DryRunActuator:
 async def apply_moves(
     moves: Sequence[Move], records: Mapping[str, BundleRecord], actuator: Actuator
 ) -> list[WriteResult]:
-    """Write the desired owner of every move, at most `WRITERS` at once.
+    """Write the desired owner of every move, with at most `WRITERS` concurrent writes.
 
-    records: each bundle (Pulsar's spelling) as it was when the plan was made; a later change of it is a conflict.
+    records: each bundle as it was when the plan was made, by its name in Pulsar's spelling. If it has changed since,
+    its write is a conflict.
     """
 
     async def write(move: Move) -> WriteResult:

@@ -1,7 +1,7 @@
 """Helpers for asyncio tasks, and settings that keep the event loop responsive.
 
-Python's garbage collector examines every live container repeatedly to find cycles. With 60,000 records that is a
-pause of a tenth of a second, and it finds nothing: no record is part of a cycle. So the collector runs rarely, and
+Python's garbage collector examines every live container repeatedly to find cycles. With 60,000 records that takes a
+tenth of a second and finds nothing, because no record is part of a cycle. So the collector runs rarely, and
 `freeze_heap` exempts the records that exist once the stores are complete. A replaced record is still freed, by its
 reference count.
 """
@@ -27,8 +27,8 @@ CHECK_EVERY = 0.5
 """Seconds between two measurements of the event loop's delay."""
 
 YOUNG, MIDDLE, OLD = 20_000, 20, 50
-"""Containers that are allocated and not freed before the collector examines the youngest (Python's default: 700), and
-rounds before it examines the older ones."""
+"""Thresholds of the collector. `YOUNG`: allocations minus frees before it examines the youngest containers (Python's
+default: 700). `MIDDLE` and `OLD`: rounds before it also examines the older ones."""
 
 
 async def ended(*tasks: asyncio.Future[Any]) -> None:
@@ -39,9 +39,9 @@ async def ended(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
-    """Results of ``what(item)`` for each item, in their order; at most `count` calls run at once.
+    """Return the results of ``what(item)`` in the order of `items`. At most `count` calls run concurrently.
 
-    The first exception ends the other calls and is raised.
+    The first exception cancels the other calls and is raised.
     """
     done: list[U | None] = [None] * len(items)
     left = iter(enumerate(items))
@@ -60,7 +60,7 @@ async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence
 
 
 def kept_running(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """A task that runs until it is cancelled. When `run` raises, the error is logged and `run` starts again."""
+    """Start a task that calls `run` again whenever it returns or raises, until it is cancelled. Errors are logged."""
 
     async def keep_running() -> None:
         while True:
@@ -92,5 +92,5 @@ def collect_seldom() -> None:
 
 
 def freeze_heap() -> None:
-    """Exempt all objects that exist from collection. Call it once the stores are complete."""
+    """Exempt all existing objects from collection. Call it once the stores are complete."""
     gc.freeze()

@@ -1,6 +1,7 @@
-"""The operator as a whole: stores, the HTTP page, and the tasks that write while we lead, in one event loop.
+"""Runs the operator: its stores, the HTTP server and, while it leads, the tasks that write, in one event loop.
 
-Each process stands by first, with complete stores and a warm engine, and only reads. See `leadership` for the rest.
+Each process first stands by: it fills its stores, warms up the engine (Spark), and only reads. `leadership` describes
+what follows.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ EXAMINE_EVERY = 2.0
 
 @dataclass(frozen=True, slots=True)
 class OperatorOptions:
-    """The namespaces of the messaging clusters (none: all), and the address of the HTTP page (port 0: any free one).
+    """Options of the operator.
 
-    urls: the URLs that policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
+    namespaces: those of the messaging clusters (empty: all). http_port: 0 means any free one. urls: the URLs that
+    policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
     """
 
     namespaces: tuple[str, ...]
@@ -76,7 +78,7 @@ class OperatorOptions:
     nodes: bool = False
 
     def others_than(self, namespace: str) -> bool:
-        """Whether other namespaces than `namespace`, the operator's own, are managed."""
+        """Whether the operator manages other namespaces than `namespace`, its own."""
         return self.namespaces != (namespace,)
 
 
@@ -85,7 +87,7 @@ def new_cluster(
 ) -> ClusterState:
     """The state of a cluster, with stores that do not run yet.
 
-    instance: the reporter of Events. tools: `urls` and clocks, as `ClusterState` names them.
+    instance: the reporter of Events. tools: other arguments of `ClusterState`, such as `urls`.
     """
     stores = Stores(
         bundles=Store(api, BUNDLES, bundle_record, namespace=namespace),
@@ -108,15 +110,15 @@ def new_cluster(
 async def run_operator(
     api: Api, options: OperatorOptions, sources: LoadSources, metrics: Metrics, elector: Elector
 ) -> None:
-    """Stand by, lead once elected, and end at SIGTERM or SIGINT. Writes under way are finished, no other is started.
+    """Stand by, lead once elected, and return after SIGTERM or SIGINT. Started writes finish, and no new one starts.
 
-    api: behind the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
+    api: its writes pass the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
     `LeaseLostError` once all tasks of the leader have ended.
     """
     instance = elector.candidacy.identity
     events, everywhere = EventPoster(api, instance=instance), not options.namespaces
     clusters = Clusters(ProcessState(), metrics, events, asyncio.Event(), everywhere=everywhere)
-    labelled = options.others_than(elector.namespace)  # Prometheus adds the namespace of the pod
+    labelled = options.others_than(elector.namespace)  # else Prometheus' own label, the pod's namespace, is enough
 
     def make(namespace: str) -> ClusterState:
         own = metrics.of_namespace(namespace) if labelled else metrics
@@ -143,7 +145,7 @@ async def run_operator(
 
 
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """Tasks beside Kopf that write, only in the process that leads. fence: writes to Pulsar pass it, too."""
+    """The tasks of the leader that write, apart from Kopf's. fence: it also checks writes to Pulsar."""
     bridge = Bridge(cluster, fence, parts)
     declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
     splits = SplitController(cluster, ChosenSplitExecutor(cluster, lambda: bridge.admin, declarative))
@@ -157,9 +159,9 @@ def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], A
 
 
 async def warm_up(clusters: Clusters, sources: LoadSources) -> None:
-    """Start the engine while the stores fill, and try again until it is warm.
+    """Warm the engine up while the stores fill, and try again until that succeeds.
 
-    Cycles wait for the first attempt only, so that they can report why it failed. Bundles are repaired meanwhile.
+    Cycles wait for the first attempt only, so that they can report why it failed. Repairs of bundles do not wait.
     """
     begun, process = time.monotonic(), clusters.process
     while process.cold is not None:
@@ -179,24 +181,24 @@ async def _attempt(sources: LoadSources) -> str | None:
         log.error("no load can be measured: %s", error)  # noqa: TRY400  the text is enough
         return str(error)
     except Exception as error:
-        log.exception("the engine did not become warm: the first cycle will report what is wrong")
+        log.exception("the engine can't be warmed up; the first cycle will report why")
         return f"{type(error).__name__}: {error}"
     return None
 
 
 async def discover_brokers(cluster: ClusterState) -> None:
-    """Keep Broker objects in step with pods."""
+    """Keep the Broker objects consistent with the pods."""
     while True:
         try:
             if not cluster.stores.stale():
                 await discover_once(cluster)
-        except ApiError as error:  # unreachable, or this process no longer leads and is about to end
+        except ApiError as error:  # no answer, or this process no longer leads and is about to exit
             log.warning("discovery: %s", error)
         await asyncio.sleep(DISCOVER_EVERY)
 
 
 async def discover_once(cluster: ClusterState) -> None:
-    """Compare once. A refused write of one Broker does not keep the others from being updated.
+    """Update the Broker objects once. If the write of one is refused, the others are still updated.
 
     Raises `ApiUnavailableError`.
     """
@@ -225,7 +227,7 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge-patch of a status. Conditions are replaced as a list, so only those of the newest object may be."""
+    """The merge patch of a status. Conditions replace the whole list, so with them the Broker must not have changed."""
     known = cluster.stores.brokers.items.get(name)
     if known is None or "conditions" not in status:
         return {"status": status}
@@ -233,14 +235,14 @@ def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any])
 
 
 def _listed(cluster: ClusterState) -> Mapping[str, str]:
-    """The ids of the brokers that Pulsar lists; until it has answered, of those that were ready."""
+    """The ids of the brokers that Pulsar lists. Until it has answered: the ids of the ready Brokers."""
     if cluster.link.ids is not None:
         return cluster.link.ids
     return {broker.name: broker.id for broker in cluster.stores.brokers.items.values() if broker.ready}
 
 
 async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
-    """Delete the Broker of a pod that won't come back, unless it changes at this moment."""
+    """Delete the Broker of a pod that won't come back, unless the Broker has changed."""
     try:
         await cluster.api.delete(BROKERS, cluster.namespace, broker.name, resource_version=broker.resource_version)
     except (RefusedError, NotFoundError, ConflictError) as error:
@@ -263,10 +265,10 @@ async def examine_topic_namespaces(cluster: ClusterState) -> None:
 
 
 def readiness(clusters: Clusters, elector: Elector) -> tuple[bool, str]:
-    """Whether this process leads or could lead at once, and why not. A standby is as ready as the leader.
+    """Whether this process leads or could lead immediately, and a text that says why. A standby can be ready, too.
 
-    Leading begins without Spark: bundles get owners and moves land meanwhile, and only cycles wait for its start. A
-    start that failed is a reason not to be ready, so a roll-out of pods without a usable Spark ends there.
+    A process may lead before Spark has started: bundles get owners and moves land, and only cycles wait. If Spark fails
+    to start, the process is not ready, so a roll-out of pods without a usable Spark stops there.
     """
     if stale := clusters.stale():
         return False, stale

@@ -1,25 +1,27 @@
-"""Confirm: withdraws moves that no destination confirmed, and repairs owners, in every mode and at any load. Pure.
+"""Withdraws moves that no destination confirmed, and repairs owners, in every mode and at any load. Pure functions.
 
 After the repairs, owners and desired owners agree, and each bundle has an owner.
 
-This is not balancing. It runs often, and moves no bundle that has a living owner and no pending move:
+This is not balancing. It runs often. It moves a bundle that has a living owner and no pending move only if the bundle
+is pinned, or the owner's pod is being terminated:
 
 | found | repair |
 |---|---|
 | an owner that changed without a desired owner | it becomes the desired owner (`ADOPTED`) |
-| the same, of a pinned bundle | the bundle is moved back (`RESTORED`) |
+| such an owner of a pinned bundle | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
-| a pending move whose source is lost | the status is freed, so that the destination can take the bundle |
+| a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |
 | a pending move that is overdue, or whose destination is lost, while the source serves | the move is withdrawn |
-| the same, and no Broker has the destination's name | the reason is `UNKNOWN_BROKER` |
+| such a move to a destination without a Broker object | the move is withdrawn (`UNKNOWN_BROKER`) |
 | no living owner, and no pending move | *unassigned*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
-| an owner whose pod is being terminated | the same, while it still serves (`ROLLING_OUT`); pinned bundles wait |
-| a desired owner that a person wrote over an older one | it is noted as theirs (`ADMIN`) before it is carried out |
+| an owner whose pod is being terminated | *unassigned*, though it still serves (`ROLLING_OUT`); pinned bundles wait |
+| a desired owner that a person wrote over an older one | its assignment gets the reason `ADMIN` |
 
 A desired owner of a bundle that overlaps others is withdrawn by `BundleReconciler`, which knows the hash rings.
 
-The brokers of a Pulsar cluster find owners themselves, and release bundles before they end. So with a connected cluster
-no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the owner, or empty.
+A Pulsar cluster assigns owners itself, and its brokers release their bundles before they exit. So if one is connected,
+no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the broker that serves
+the bundle, or empty.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class DesiredOwner:
 
 @dataclass(slots=True)
 class BundleRepairs:
-    """Desired owners to write, statuses to free, and unassigned bundles to place, each with the reason.
+    """Desired owners to write, bundles to free, and unassigned bundles to place with the reason.
 
     notes: bundles whose assignment still gives the reason of an older desired owner.
     """
@@ -67,7 +69,7 @@ def repairs_of(
     known: Collection[str] | None = None,
     linked: bool = False,
 ) -> BundleRepairs:
-    """Repairs of `bundles`. lost: names of lost brokers. overdue: names of bundles whose pending move is overdue.
+    """The repairs for `bundles`. lost: names of lost brokers. overdue: names of bundles whose pending move is overdue.
 
     ending: names of brokers whose pod is being terminated. known: names of all Broker objects; None if every broker has
     one. linked: whether a Pulsar cluster is connected.
@@ -103,7 +105,7 @@ def _declarative(
 
 
 def _name_the_unknown(work: BundleRepairs, known: Collection[str]) -> None:
-    """Give the reason `UNKNOWN_BROKER` where the destination does not exist, rather than is lost or late."""
+    """Set the reason `UNKNOWN_BROKER` where no Broker object has the destination's name."""
     work.desired_owners = [
         replace(w, reason=Reason.UNKNOWN_BROKER) if _asks_for_unknown(w.bundle, w.reason, known) else w
         for w in work.desired_owners
@@ -119,14 +121,14 @@ def _asks_for_unknown(bundle: BundleRecord, why: Reason, known: Collection[str])
 
 
 def _pointless(bundle: BundleRecord, ending: Collection[str]) -> bool:
-    """Whether a pending move leads from a broker that ends to itself, or to another one that ends."""
+    """Whether a pending move leads from a terminating broker to itself, or to another terminating broker."""
     return bundle.status_owner in ending and bundle.owner in ending
 
 
 def _follow_move(
     work: BundleRepairs, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str], ending: Collection[str]
 ) -> None:
-    """Withdraw a pending move that can't land or is overdue; without a living source, free and place its bundle."""
+    """Free a bundle whose move lost its source. If it is overdue or can't land, withdraw it or place the bundle."""
     source_alive = bool(bundle.status_owner) and bundle.status_owner not in lost
     destination_lost, late = bundle.owner in lost or bundle.owner in ending, bundle.name in overdue
     if source_alive:
@@ -141,7 +143,7 @@ def _follow_move(
 
 
 def _withdraw_or_adopt(bundle: BundleRecord, lost: Collection[str], overdue: Collection[str]) -> Iterator[DesiredOwner]:
-    """The repair of a bundle whose owners a Pulsar cluster finds."""
+    """The repair of a bundle of a Pulsar cluster, which assigns owners itself."""
     alive = bundle.status_owner if bundle.status_owner not in lost else ""
     if bundle.owner_pending:
         destination_lost = bundle.owner in lost
@@ -163,9 +165,9 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 
 
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
-    """The desired owner of a bundle that another broker serves: the old one if it is pinned, else the one that serves.
+    """The new desired owner of a bundle that another broker serves: that broker, or the old one if it is pinned.
 
-    A child of a split that had no known owner counts as found, not as moved.
+    A child of a split that had no desired owner counts as found, not as moved.
     """
     if bundle.pinned and bundle.owner and bundle.owner not in lost:
         return DesiredOwner(bundle, bundle.owner, Reason.RESTORED)

@@ -1,7 +1,7 @@
-"""Decide: runs a policy's strategies on a snapshot, in a thread, seeded by the evaluation time.
+"""Runs a policy's strategies on a snapshot, in a thread. The random seed is the evaluation time.
 
-Strategies remember things. A defect in that memory would keep every later decision from being made, so a decision that
-fails is tried once more without memory.
+A strategy has a stored state, its memory. A defect in it would make every later decision fail, so a decision that fails
+is tried once more without memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision. dropped: the error because of which it was made without memory; empty when it was not."""
+    """A decision. dropped: the error that the decision with memory raised; empty if there was none."""
 
     decision: Decision
     dropped: str = ""
@@ -39,7 +39,7 @@ async def decide_plan(snapshot: Snapshot, run: PolicyRun) -> Decided:
 
 
 async def assign_owners(snapshot: Snapshot, names: Sequence[str], reason: Reason, run: PolicyRun) -> Decided:
-    """Owners for the bundles `names` (Pulsar's spelling) that have none."""
+    """Owners for the bundles `names` (in Pulsar's spelling), which have none."""
     settings, rng = run.settings, _rng(snapshot)
     rows = np.array([snapshot.load.bundles.index[name] for name in names], dtype=np.int64)
     pair, limits = settings.pair, settings.limits
@@ -53,7 +53,7 @@ async def _decided(run: PolicyRun, plan: Callable[[Memory], Decision]) -> Decide
     except Exception as error:
         if run.memory == Memory():
             raise
-        log.exception("policy %s: no decision with its memory, trying without", run.settings.name)
+        log.exception("policy %s: the decision with its memory failed, trying without", run.settings.name)
         return Decided(await asyncio.to_thread(plan, Memory()), f"{type(error).__name__}: {error}")
 
 

@@ -1,7 +1,7 @@
 """The Kopf handlers: each reads the object and calls one function of `loop` or `reconcile`.
 
-Bundles, Brokers and BundleSplits have none. Kopf would write to each of 60,000 objects, and it loses deletions across a
-re-list. Our own stores follow those kinds.
+Bundles, Brokers and BundleSplits have no handlers: Kopf would write to each of 60,000 objects, and it misses deletions
+that happen before it lists the objects again. Our own stores follow those kinds.
 
 Kopf copies its memo for each object. The memo is the frozen `Clusters`, so a copy refers to the same clusters.
 """
@@ -22,7 +22,7 @@ _BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
 
 _LOOKS_AGAIN = 60.0
-"""Seconds after which a TopicNamespace looks again whether another one still has its bundles."""
+"""Seconds until the next check whether another TopicNamespace still has the bundles of a new one."""
 
 
 def registry() -> kopf.OperatorRegistry:
@@ -37,7 +37,7 @@ def registry() -> kopf.OperatorRegistry:
 async def balance(
     *, name: str, namespace: str | None, uid: str, body: kopf.Body, stopped: Any, memo: Clusters, **_: Any
 ) -> None:
-    """Run the loop of a BalancingPolicy until Kopf stops it: the policy was deleted, or the operator ends.
+    """Run the loop of a BalancingPolicy until Kopf stops it, because the policy was deleted or the operator stops.
 
     Kopf removes the finalizer of a deleted policy when this returns, so Pulsar's own balancer is restored before that.
     """
@@ -50,7 +50,8 @@ async def balance(
 async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
     """Create the first bundles of a TopicNamespace, unless that was done before.
 
-    Raises `kopf.TemporaryError` while another object has them: Kopf then looks again, as a person may delete that one.
+    Raises `kopf.TemporaryError` while another TopicNamespace has them. Kopf then calls again later, because a person
+    may delete that one.
     """
     if not await cut(await memo.reach(namespace or ""), dict(body)):
         raise kopf.TemporaryError("another TopicNamespace has its bundles", delay=_LOOKS_AGAIN)
@@ -64,7 +65,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    # Kopf checks once, and then only after the whole back-off: this gives a loop time to end its reconcile
+    # Kopf checks after this time, and then only after the whole back-off: so a loop has time to end its reconcile
     settings.background.instant_exit_timeout = 3.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310

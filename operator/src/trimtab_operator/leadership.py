@@ -1,11 +1,12 @@
 """Standby and leader. A standby waits until it is elected. The leader runs all tasks that write.
 
 A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So a process that was
-suspended for minutes has nothing to undo. Our tasks start before Kopf: Kopf cancels every younger task when it ends.
+suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf cancels every younger task when it
+stops.
 
-A new leader takes an epoch that was never used. It is one epoch for all policies, as a bundle may pass from one policy
-to another. It must be above the epoch of every bundle, or the API server refuses our writes. The stored state of
-policies counts too: a leader may have had an epoch without writing a bundle.
+A new leader takes an epoch that was never used. All policies share it, because a bundle may pass from one policy to
+another. It must be above the epoch of every bundle, or the API server refuses our writes. It must also be above the
+epochs in the stored state of policies, because a leader may have written no bundle.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 END_WITHIN = 8.0
-"""Seconds in which a process that lost its Lease may end by itself. It writes nothing meanwhile."""
+"""Seconds that a process has to exit by itself after it lost its Lease. It writes nothing meanwhile."""
 
 
 ASK_AGAIN = 0.5
@@ -51,7 +52,7 @@ Writers = Callable[[ClusterState], Mapping[str, Callable[[], Awaitable[None]]]]
 
 
 async def elected(clusters: Clusters, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead; False when asked to stop before. A process with incomplete stores is not a candidate."""
+    """Stand by until we lead. Returns False if `stop` is set before. A process with incomplete stores can't lead."""
     log.info("%s stands by", elector.candidacy.identity)
     campaign, stopped = asyncio.create_task(_campaign(clusters, elector)), asyncio.create_task(stop.wait())
     try:
@@ -95,7 +96,7 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
 
 @dataclass(slots=True)
 class _Admission:
-    """Lets the policies of a namespace run once our epoch is above its own, and starts its tasks that write.
+    """Lets the policies of a namespace run once our epoch is above all epochs in it, and starts its tasks that write.
 
     counted: namespaces whose epochs are known to be below ours.
     """
@@ -107,13 +108,13 @@ class _Admission:
     tasks: dict[str, tuple[ClusterState, list[asyncio.Task[None]]]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Follow the namespaces that come and go. Never returns."""
+        """Repeat `look`. Never returns."""
         while True:
             await asyncio.sleep(ADMIT_EVERY)
             await self.look()
 
     async def look(self) -> None:
-        """Admit added namespaces, and end the tasks of removed ones. Raises `LeaseLostError`."""
+        """Admit added namespaces, and stop the tasks of removed ones. Raises `LeaseLostError`."""
         known = self.clusters.by_namespace
         for namespace in [space for space, (cluster, _) in self.tasks.items() if known.get(space) is not cluster]:
             self.counted.discard(namespace)
@@ -123,8 +124,8 @@ class _Admission:
             if cluster.namespace not in self.tasks and not cluster.stores.stale():
                 try:
                     await self._admit(cluster)
-                except ApiError as error:  # the next look tries again
-                    log.warning("which epochs were used in %s is not known yet: %s", cluster.namespace, error)
+                except ApiError as error:  # the next call tries again
+                    log.warning("can't read yet which epochs were used in %s: %s", cluster.namespace, error)
 
     async def _admit(self, cluster: ClusterState) -> None:
         process = self.clusters.process
@@ -136,21 +137,21 @@ class _Admission:
         self.clusters.admitted[cluster.namespace].set()
 
     async def end(self) -> None:
-        """End all tasks."""
+        """Stop all tasks."""
         await ended(*(task for _, tasks in self.tasks.values() for task in tasks))
 
 
 async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
-    """Claim an epoch, and announce the leader. Raises `LeaseLostError` when that takes too long.
+    """Claim an epoch, and announce the leader. Raises `LeaseLostError` if that takes too long.
 
-    Returns the namespaces whose epochs are all below it.
+    Returns the namespaces whose epochs are all below the claimed one.
     """
     while elector.fence.left:
         try:
             unused = {cluster.namespace: await unused_epoch(cluster) for cluster in clusters.all()}
             clusters.process.epoch = await elector.claim(max(unused.values(), default=1))
         except ApiError as error:
-            log.warning("which epochs were used is not known yet: %s", error)
+            log.warning("can't read yet which epochs were used: %s", error)
             await asyncio.sleep(ASK_AGAIN)
         else:
             clusters.process.leader = elector.candidacy.identity
@@ -160,8 +161,8 @@ async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
 
 
 def _stop_leading(clusters: Clusters, stop: asyncio.Event) -> None:
-    """The Lease is lost: stop, and end the process if that takes too long."""
-    clusters.metrics.leader.set(0)  # now, not seconds later: another process leads
+    """Stop, because the Lease is lost, and kill the process if that takes too long."""
+    clusters.metrics.leader.set(0)  # now, not seconds later, because another process leads
     stop.set()
     last = threading.Timer(END_WITHIN, _end_at_once)
     last.daemon = True
@@ -176,7 +177,7 @@ def _end_at_once() -> None:
 
 
 async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Event) -> None:
-    import kopf  # noqa: PLC0415  (verbs that only read do not load it)
+    import kopf  # noqa: PLC0415  (commands that only read do not load it)
 
     from trimtab_operator import handlers  # noqa: PLC0415  (as above)
 
@@ -197,9 +198,9 @@ def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSessio
     import kopf  # noqa: PLC0415  (as above)
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        """The operator's own credentials, behind its own fence. They are read again, because tokens rotate.
+        """A session with the operator's own credentials and fence, which Kopf closes.
 
-        Kopf closes the session.
+        Each login reads the credentials again, because tokens rotate.
         """
         info = kopf.ConnectionInfo(**await api.credentials())
         session = aiohttp.ClientSession(
@@ -258,7 +259,7 @@ async def take_leave(clusters: Clusters, lease: Mapping[str, Any]) -> None:
     """Announce that we stop leading."""
     clusters.metrics.leader.set(0)
     await clusters.events.post(
-        lease, "Normal", "LeaderResigned", f"{clusters.process.leader} ends leading", action="Elect"
+        lease, "Normal", "LeaderResigned", f"{clusters.process.leader} no longer leads", action="Elect"
     )
     posters = {clusters.events, *(cluster.events for cluster in clusters.all())}
     await asyncio.gather(*(poster.flush() for poster in posters))

@@ -1,7 +1,7 @@
 """Which Kubernetes namespaces are watched, and the tasks that keep their stores up to date.
 
-The list is fixed, or it is that of all namespaces with a BalancingPolicy. A standby does the same as the leader, to be
-able to take over at once.
+The list is fixed, or contains all namespaces with a BalancingPolicy. A standby watches the same namespaces as the
+leader, so that it can take over immediately.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from trimtab_operator.state.clusters import Clusters
 log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0
-"""Seconds between two looks for namespaces with policies."""
+"""Seconds between two checks for namespaces with policies."""
 
 LEAVE_AFTER = 300.0
-"""Seconds without a policy after which a namespace is no longer watched. Its last policy may have left something to
-restore in Pulsar."""
+"""Seconds without a policy after which a namespace is no longer watched. Until then, what the last policy changed in
+Pulsar is restored."""
 
 GAUGE_EVERY = 5.0
 
@@ -52,7 +52,7 @@ async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None
             break
     except RefusedError as error:
         log.warning(
-            "cordoned nodes are not noticed, give the right to list nodes or leave --watch-nodes out: %s", error
+            "can't watch nodes, so cordons are ignored; allow it to list nodes, or omit --watch-nodes: %s", error
         )
         cluster.stores.nodes = None
         return
@@ -77,9 +77,9 @@ async def gauge_stores(cluster: ClusterState) -> None:
 async def watching(
     api: Api, clusters: Clusters, namespaces: Iterable[str], make: Callable[[str], ClusterState]
 ) -> AsyncIterator[None]:
-    """Keep `clusters` and their stores up to date while the block runs. make: the state of a namespace's cluster.
+    """Keep `clusters` and their stores up to date while the block runs. make: makes the state of a namespace's cluster.
 
-    namespaces: the fixed list; it does not count if `clusters` is of all namespaces.
+    namespaces: the fixed list; ignored if `clusters` has all namespaces.
     """
     watched = _Watched(api, clusters, make)
     looking = []
@@ -98,7 +98,7 @@ async def watching(
 
 @dataclass(slots=True)
 class _Watched:
-    """The namespaces that are watched. tasks: of each. last: when a policy was last seen (monotonic seconds)."""
+    """The watched namespaces. tasks: the task of each. last: when it last had a policy (monotonic seconds)."""
 
     api: Api
     clusters: Clusters
@@ -112,12 +112,12 @@ class _Watched:
         self.tasks[namespace] = kept_running(f"stores of {namespace}", lambda: _keep(cluster))
 
     async def look(self) -> None:
-        """Add namespaces that have policies, and leave those that no longer have any. Never returns."""
+        """Watch namespaces that have policies, and drop those that no longer have any. Never returns."""
         while True:
             try:
                 with_policies = await self._with_policies()
             except ApiError as error:
-                log.warning("which namespaces have policies is not known: %s", error)
+                log.warning("can't find out which namespaces have policies: %s", error)
             else:
                 await self._follow(with_policies, time.monotonic())
             await asyncio.sleep(LOOK_EVERY)
@@ -132,7 +132,7 @@ class _Watched:
             self.add(namespace)
         self.clusters.listed.set()
         for namespace in [space for space, seen in self.last.items() if now - seen > LEAVE_AFTER]:
-            log.info("namespace %s has had no policy for %.0f s: leaving it", namespace, LEAVE_AFTER)
+            log.info("namespace %s has had no policy for %.0f s: no longer watching it", namespace, LEAVE_AFTER)
             await self._leave(namespace)
 
     async def _leave(self, namespace: str) -> None:

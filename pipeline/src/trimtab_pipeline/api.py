@@ -1,4 +1,4 @@
-"""The public interface of the pipeline: its inputs, its results, and the protocols between.
+"""The public interface of the pipeline: its inputs, its results and its protocols.
 
 This module loads neither Spark nor pandas; `factory.spark_sources` loads them when it is called.
 """
@@ -62,14 +62,14 @@ class SourceMisconfiguredError(SourceUnavailableError):
 class Topology:
     """The brokers and bundles that exist according to the resources, in the rows of the resulting `ClusterLoad`.
 
-    brokers:        names of the Broker objects (n); `pods`: the pod label of each one's metrics.
-    declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit counts.
+    brokers:        names of the Broker objects (n); `pods`: the label ``pod`` of each broker's metrics.
+    declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit applies.
     ready, schedulable: (n,).
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
-    admin:          base URL of each broker's admin REST (n), empty unknown; no entries when it is not used.
-    started:        epoch seconds (n) at which the newest container of each broker's pod started, NaN unknown; no
-                    entries when none is known.
+    admin:          base URL of each broker's admin REST (n), empty if unknown. No entries if it is not used.
+    started:        epoch seconds (n) at which the newest container of each broker's pod started, NaN if unknown. No
+                    entries if none is known.
     """
 
     brokers: tuple[str, ...]
@@ -97,7 +97,7 @@ class Topology:
         sessions: FloatArray,
         newest: FloatArray | None = None,
     ) -> Bundles:
-        """These bundles with their measured load: averages (m, 4), counts (m,), newest sample (m, 4); NaN unknown."""
+        """These bundles with measured load: averages (m, 4), counts (m,), newest samples (m, 4); NaN if unknown."""
         return Bundles(
             names=self.bundles,
             namespace=self.namespace,
@@ -121,7 +121,7 @@ class Observation:
 
     load:    the snapshot, rows as in the topology; `load.now` is the evaluation time.
     seconds: duration of each phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
-    shown:   (n,) further signals of the brokers, by name, for display only; NaN unknown.
+    shown:   (n,) further signals of the brokers, by name, for display only; NaN if unknown.
              ``throttled``: ratio 0-1 of periods in which the CPU limit throttled a broker.
     unwritten: why the history could not be written; empty if it was written; None if there was nothing to write.
     """
@@ -157,11 +157,11 @@ class MeasuresPast(Protocol):
     """Load sources that can measure a past minute."""
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
-        """The samples that a cycle at `at` (epoch seconds) would have taken; None where there is none of that time.
+        """The samples that a cycle at `at` (epoch seconds) would have taken; None if the source has none of that time.
 
-        The rules of trust are those of a cycle. A bundle's load is that of the pod which reported it then, if that pod
-        is in the topology. Readiness and declared capacities are those of the topology, because those of that time are
-        unknown. Nothing is stored. The future fails like that of `LoadSource.observe`.
+        Samples are trusted by the same rules as in a cycle. A bundle's load is what a pod of the topology reported
+        then. Readiness and declared capacities are those of the topology, because those of that time are unknown.
+        Nothing is stored. The future fails like that of `LoadSource.observe`.
         """
 
 
@@ -217,7 +217,7 @@ class StatisticsSettings:
 
 
 NOBODY_IN_PARTICULAR = StatisticsSettings()
-"""Requests to brokers carry no credentials."""
+"""The default settings: requests to brokers carry no credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +240,18 @@ class PrometheusSettings:
                 cycle (see `trimtab_pipeline.transform.averages`).
     short_tau, long_tau: time constants (seconds) of the short- and long-term averages by time.
     bundle_metrics: source of the bundles' load. ``bundle``: their own metrics. ``topic``: the sum of their topics'
-                metrics, as the extensible load manager exports no others. ``auto``: their own where they exist.
+                metrics, because the extensible load manager exports no others. ``auto``: their own where they exist.
                 ``statistics``: the sum of their topics, read from the brokers' admin REST.
     queries:    (signal, PromQL) for signals that the preset's query does not fit (`prometheus.queries.SIGNALS`).
-                Series carry exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
-    hot_bundles: number of bundles with the most messages, and with the most bytes, whose topics are reported; 0 none.
+                Their series must have exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
+    hot_bundles: number of bundles with the most messages, and with the most bytes, whose topics are reported; 0: none.
     credentials: for the requests.
-    method:     ``POST``, or ``GET`` for a server or proxy that refuses POST; a shard of many brokers may then exceed
-                the maximum length of a URL.
-    partial_response: whether Thanos may leave out stores that don't answer: it then warns, so the data counts as
-                partial; otherwise the query fails. None leaves it to Thanos; other servers have no such parameter.
+    method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. With ``GET``, the URL of a shard with many
+                brokers may become too long.
+    partial_response: True: Thanos may leave out stores that don't answer. It then warns, and the data counts as
+                partial. False: the query fails instead. None: Thanos decides. Other servers have no such parameter.
     statistics: settings for requests to brokers, for ``bundle_metrics: statistics``.
-    Raises `ValueError` for a URL with a password, which messages would repeat, and for an invalid label.
+    Raises `ValueError` for a URL with a password, because messages would show it, and for an invalid setting.
     """
 
     url: str
@@ -290,12 +290,13 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Retention of a policy's history. It does not touch the state.
+    """How much of a policy's history is kept. The state is not affected.
 
     seconds:     maximum age.
-    bytes:       maximum size; the oldest hour goes first. Measured: 0.74 MB per cycle of 60,000 bundles, 0.02 of 1,000.
-    merge_after: seconds after its end at which an hour's cycles become one file.
-    Raises `ValueError` for a bound that can't be kept.
+    bytes:       maximum size. The oldest hour is deleted first. Measured sizes of a cycle: 0.74 MB with 60,000 bundles,
+                 0.02 MB with 1,000.
+    merge_after: seconds after the end of an hour until its cycles are merged into one file.
+    Raises `ValueError` for a bound that is out of range.
     """
 
     seconds: float = 86_400.0
@@ -311,12 +312,12 @@ class Retention:
 
 
 KEEP_A_DAY = Retention()
-"""A day of cycles, or eight gibibytes of them."""
+"""Keep a day of cycles, but at most 8 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionEntry:
-    """A decision in the history. of: epoch seconds of the decision, to the millisecond. moves: number planned."""
+    """A decision in the history. of: its time in epoch seconds, to the millisecond. moves: number of planned moves."""
 
     of: float
     outcome: str
@@ -337,7 +338,7 @@ class KeepsDecisions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something that only resources know. value: anything that JSON can hold; None once the thing is gone."""
+    """A fact that only resources contain. value: any JSON value; None if what the fact is about no longer exists."""
 
     kind: str
     name: str
@@ -348,12 +349,12 @@ class Fact:
 class KeepsFacts(Protocol):
     """Load sources whose histories also store facts, and the policy in force.
 
-    Both methods write what changed, and once an hour everything. They block for some milliseconds, and raise `OSError`
-    when the disk can't be written; the next call then writes everything.
+    Both methods write what changed, and once an hour everything. They block for some milliseconds. They raise `OSError`
+    when the disk can't be written. The next call then writes everything.
     """
 
     def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
-        """Write `facts` as of `at` (epoch seconds). complete: kinds of which a missing name means that it is gone."""
+        """Write `facts` as of `at` (epoch seconds). complete: kinds of which `facts` has all that exist."""
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
         """Write the policy and its strategies' memory (JSON values) as of `at` (epoch seconds)."""
@@ -366,6 +367,6 @@ class RecallsSamples(Protocol):
     def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
         """The samples of the cycles of `policy` from `begin` until before `end` (epoch seconds), oldest first.
 
-        None without a history. Cycles that can't be read are left out and logged, once in all. Each step blocks for
-        some milliseconds, and raises `OSError` or `ValueError` when the history can't be read at all.
+        Without a history there are none. Cycles that can't be read are skipped, with one log message for all. Each step
+        blocks for some milliseconds. It raises `OSError` or `ValueError` when the history can't be read at all.
         """

@@ -1,4 +1,4 @@
-"""The columns of the pipeline's tables: what a stage gets and what it gives."""
+"""The columns of the tables that the pipeline's stages take and return."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TIMES = ("resource_time", "traffic_time")
 """Epoch seconds of a broker's newest samples: of its usage, and of its own traffic metrics."""
 
 CHECKS = ("samples", "resets", "copies", "ahead")
-"""Checks of a broker's samples; null where unknown. ``samples``: of CPU in the window of the rates. ``resets``: of its
-counters in that window. ``copies``: series of the same thing, 1 without duplicates. ``ahead``: samples whose time is
-further ahead of the evaluation time than clocks may differ."""
+"""Checks of a broker's samples; null where unknown. ``samples``: number of CPU samples in the window of the rates.
+``resets``: number of resets of its counters in that window. ``copies``: number of series for the same thing, 1 without
+duplicates. ``ahead``: number of samples that are ahead of the evaluation time by more than clocks may differ."""
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
 SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
     tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
 )
 """For each resource in `USAGE`: epoch seconds of its newest sample, seconds between its samples, and, for a counter,
-the covered seconds of its window. Null where unknown."""
+how many seconds of the window its samples cover. Null where unknown."""
 SAMPLED = (*SAMPLED_TIME, *SAMPLED_INTERVAL, *SAMPLED_COVER)
 SHORT = tuple(f"short_{name}" for name in TRAFFIC)
 LONG = tuple(f"long_{name}" for name in TRAFFIC)
@@ -68,10 +68,10 @@ BROKER_SAMPLES = pa.schema(
 
 ``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind``: ``counter`` and ``gauge`` are raw samples;
 ``rated`` are raw samples of a counter whose rate a user's query computes; ``value`` is the answer to an instant query;
-``expected`` has no value: a broker may have this signal.
-``part``: what the signal adds up over (a network interface, a core), empty for one that is whole. ``series``: tells
-copies of the same part apart (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
-The last row of a shard holds only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
+``expected`` has no value, and means that the broker may have this signal.
+``part``: the signal is the sum of its parts (network interfaces, cores); empty if it has none. ``series``: identifies
+each copy of the same part (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
+The last row of a shard has only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
 BUNDLE_SAMPLES = pa.schema(
     [
         ("policy", pa.string()),

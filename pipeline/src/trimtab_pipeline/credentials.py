@@ -73,7 +73,7 @@ class Credentials:
     def hide(self, text: str) -> str:
         """`text` without the secrets that it repeats: servers often quote what they refuse.
 
-        Call it before the text is cut: it does not recognize the beginning of a secret.
+        Call it before you shorten the text: it does not recognize a part of a secret.
         """
         spelt = {spelling for secret in filter(None, self._secrets()) for spelling in _spellings(secret)}
         for secret in sorted(spelt, key=len, reverse=True):
@@ -90,7 +90,7 @@ class Credentials:
 
 
 def _spellings(secret: str) -> Iterator[str]:
-    """Spellings of `secret` in plain text, a Python or JSON string, a page (each also as in Go) and a URL."""
+    """Spellings of `secret` in plain text, a Python or JSON string, an HTML page (each also as Go writes it), a URL."""
     for text in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]):
         yield text
         yield "".join(f"\\u{ord(letter):04x}" if letter in "<>&" else letter for letter in text)
@@ -100,10 +100,10 @@ def _spellings(secret: str) -> Iterator[str]:
 
 
 def _check_header(name: str, value: str) -> None:
-    """Refuse a value that `requests` would refuse with an error that repeats it."""
+    """Refuse a value for which the library `requests` would raise an error that shows the value."""
     if not value.isascii() or not value.isprintable() or value != value.strip():
         raise CredentialsError(
-            f"{name} holds a line break, a blank at an end or a letter that no HTTP header can carry"
+            f"{name} holds a line break, a blank at its start or end, or a character that no HTTP header can carry"
         )
 
 
@@ -118,4 +118,4 @@ def _token_in(path: str) -> str:
 
 
 NO_CREDENTIALS = Credentials()
-"""The server needs none."""
+"""For a server that needs no credentials."""

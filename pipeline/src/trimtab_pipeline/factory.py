@@ -25,17 +25,17 @@ def spark_sources(
     master:      ``local[N]``, ``local[*]``, ``spark://host:port``, or ``sc://host:port`` of a Connect server.
     memory:      heap of this process's JVM. deadline: seconds one cycle may take.
     retention:   how much of each policy's history is kept.
-    Raises `SourceUnavailableError` without Java 17 or later, unless a Connect server has the driver.
+    Raises `SourceUnavailableError` without Java 17 or later, unless a Connect server runs the driver.
     """
-    from trimtab_pipeline.sources.spark import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is asked for)
+    from trimtab_pipeline.sources.spark import SparkLoadSources  # noqa: PLC0415  (keeps PySpark out until it is needed)
 
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
 
 def direct_sources(history_dir: Place) -> LoadSources:
-    """Sources without Java: threads of this process run the tasks, with the same figures as on Spark.
+    """Sources without Java, for occasional measurements: threads of this process run the tasks.
 
-    For occasional measurements. history_dir: as in `spark_sources`.
+    The figures are the same as on Spark. history_dir: as in `spark_sources`.
     """
     from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, starts no Spark)
 
@@ -47,6 +47,6 @@ def task_pool(master: str, memory: str = "700m") -> TaskPool:
 
     Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` if Java, or PySpark's client, is missing.
     """
-    from trimtab_pipeline.spark.task_pool import TaskPool  # noqa: PLC0415  (keeps PySpark out until it is asked for)
+    from trimtab_pipeline.spark.task_pool import TaskPool  # noqa: PLC0415  (keeps PySpark out until it is needed)
 
     return TaskPool(master, memory)

@@ -15,7 +15,7 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
 class StaticSource:
     """A source that always reports the values of `load`.
 
-    Rows follow the topology: a bundle that has moved keeps its load, and a broker that is not in `load` was never
+    Rows follow the topology: a bundle that has moved keeps its load, and a broker that is not in `load` counts as never
     measured. Assign `load` to change the measurement, or `error` to make every measurement fail with it.
     """
 

@@ -1,20 +1,20 @@
-"""Disruption budgets: what moves may interrupt, what they have spent, and when that is free again. Pure.
+"""Disruption budgets: how much moves may interrupt, how much they have spent, and when the next move fits. No I/O.
 
-A move costs its clients a reconnect, and its publishers a gap. A policy and a namespace can each bound that; of two
-bounds the stricter counts.
+A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each bound that. If both
+do, the stricter bound applies.
 
 | limit | window | counts |
 |---|---|---|
-| `CONNECTIONS` | hour | percent of the clients of the policy, and of the namespace, that were cut |
+| `CONNECTIONS` | hour | clients that were disconnected, in percent of those of the policy, and of the namespace |
 | `PUBLISH_GAP` | hour | seconds without publishers, summed over the moves of a namespace |
 | `BUNDLE_MOVES` | day | moves of one bundle |
 | `IN_FLIGHT` | now | pending moves of one namespace |
 
-Windows slide: a charge counts until it is an hour, or a day, old. So no window of that length holds more than the
-bound, wherever it begins. A charge is known by its bundle and the generation of the object that the move was decided
-on. The API server lets one move of that generation through, so a repeated write replaces its charge.
+Windows slide: a charge counts until it is an hour, or a day, old. So the bound holds for each hour, or day, whenever it
+begins. A charge is identified by its bundle and the generation that the Bundle object had when the move was decided.
+The API server accepts only one move for that generation, so a repeated write replaces the charge.
 
-Moves that no budget holds back (a drain, a lost broker, a person) are charged as forced. They count as spent.
+Moves that no budget holds back (a drain, a lost broker, a person) are charged, too. Their charges are marked as forced.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ HOUR = 3600.0
 DAY = 86400.0
 
 TINY = 1e-6
-"""Difference of sums of ratios that is only rounding."""
+"""Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""Moves of one bundle and day that are kept: no bound is larger. Forced moves may be more."""
+"""The most moves of one bundle that are kept for a day. No bound is larger, but forced moves may be more."""
 
 
 class BudgetLimit(StrEnum):
@@ -77,7 +77,8 @@ NO_BUDGET = DisruptionBudget()
 class Price:
     """What one move interrupts. NaN: not measured.
 
-    of_policy, of_namespace: its clients in percent of all. gap: seconds without publishers.
+    of_policy, of_namespace: its clients, in percent of all clients of the policy or namespace. gap: seconds without
+    publishers.
     """
 
     of_policy: float = 0.0
@@ -87,10 +88,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One move that was paid for, at `at` (epoch seconds). namespace: ``tenant/name``.
+    """What one move was charged, at `at` (epoch seconds). namespace: ``tenant/name``.
 
-    generation: of the bundle's object when the move was decided. forced: why no budget may hold it back, or empty.
-    over: whether it went beyond a budget.
+    generation: the generation of the Bundle object when the move was decided. forced: why no budget may hold the move
+    back, or empty. over: whether it exceeded a budget.
     """
 
     at: float
@@ -112,15 +113,15 @@ class Charge:
 class BudgetLedger:
     """What was spent.
 
-    charges: of the last hour, oldest first. days: by bundle, time (epoch seconds) and generation of its moves in the
-    last day, oldest first.
+    charges: the charges of the last hour, oldest first. days: for each bundle, the time (epoch seconds) and generation
+    of its moves in the last day, oldest first.
     """
 
     charges: tuple[Charge, ...] = ()
     days: Mapping[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
 
     def at(self, now: float) -> Self:
-        """The same `now`: without what no window holds. A time in the future, after a clock was set back, is now."""
+        """The ledger at `now`, without expired charges. A time in the future (the clock was set back) becomes `now`."""
         charges = tuple(
             charge if charge.at <= now else replace(charge, at=now) for charge in self.charges if now - charge.at < HOUR
         )
@@ -131,9 +132,9 @@ class BudgetLedger:
         return replace(self, charges=charges, days=days)
 
     def charged(self, charges: Sequence[Charge], now: float, *, daily: Iterable[str] = ()) -> Self:
-        """With `charges`, each in place of an earlier one of the same move.
+        """The ledger with `charges` added. Each replaces an earlier charge for the same move.
 
-        daily: the bundles among them whose moves per day are bounded.
+        daily: the charged bundles whose moves per day are bounded.
         """
         before, keys, counted = self.at(now), {charge.key for charge in charges}, set(daily)
         days = dict(before.days)
@@ -149,8 +150,8 @@ class BudgetLedger:
 class Shortfall:
     """Why a move must wait: `limit` of `holder` allows `bound`, of which `spent` is used, and the move costs `price`.
 
-    holder: ``policy NAME`` or ``TopicNamespace NAME``. A price that is NaN is not measured. frees_at: epoch seconds
-    from which the move fits; None: no time is known. Then it waits for a landing, or costs more than the whole bound.
+    holder: ``policy NAME`` or ``TopicNamespace NAME``. price: NaN if it was not measured. frees_at: epoch seconds from
+    which the move fits. None: unknown, because it waits for a pending move, or costs more than the whole bound.
     """
 
     holder: str
@@ -163,7 +164,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A policy or a namespace with a budget. name: as in `Shortfall`."""
+    """A policy or a namespace with a budget. name: `Shortfall.holder`."""
 
     name: str
     budget: DisruptionBudget
@@ -171,7 +172,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRules:
-    """The budgets that hold for the bundles of one policy.
+    """The budgets that apply to the bundles of one policy.
 
     policy: its name. own: its budget. spaces: budgets of namespaces, by ``tenant/name``.
     """
@@ -181,7 +182,7 @@ class BudgetRules:
     spaces: Mapping[str, Holder] = field(default_factory=dict)
 
     def holders(self, namespace: str) -> tuple[Holder, ...]:
-        """The budgets that hold for a namespace's bundles."""
+        """The budgets that apply to a namespace's bundles."""
         space = self.spaces.get(namespace)
         return (self.own,) if space is None else (self.own, space)
 
@@ -201,13 +202,13 @@ class BudgetRules:
 
     @property
     def over_time(self) -> bool:
-        """Whether something is bounded that must be remembered: all but pending moves."""
+        """Whether any limit is bounded that needs the charges of the past: all except `IN_FLIGHT`."""
         return any(self.bounds(limit) for limit in BudgetLimit if limit is not BudgetLimit.IN_FLIGHT)
 
 
 @dataclass(slots=True)
 class BudgetTally:
-    """What the windows that end `now` hold, move by move while a plan is admitted.
+    """The sums of the windows that end `now`, updated with each move while a plan is admitted.
 
     in_flight: names of the bundles with a pending move, by namespace. made: the charges of the admitted moves.
     """
@@ -230,7 +231,7 @@ class BudgetTally:
             self._note(charge)
 
     def _note(self, charge: Charge) -> Charge | None:
-        """Count `charge` in place of an earlier one of the same move, which is returned."""
+        """Count `charge` instead of an earlier charge for the same move, and return the earlier one."""
         before = self._charges.get(charge.key)
         self._add(before, -1)
         self._add(charge, 1)
@@ -243,7 +244,7 @@ class BudgetTally:
             self._spent.pop(account, None)
 
     def admit(self, charges: Sequence[Charge]) -> tuple[Charge, Shortfall] | None:
-        """Count these moves, if all of them fit together. Otherwise none is counted: the first that does not, and why.
+        """Count these moves if all of them fit. Otherwise count none, and return the first that does not fit, and why.
 
         A forced charge always fits.
         """
@@ -264,7 +265,7 @@ class BudgetTally:
         return self.shortfall(charge.bundle, charge.namespace, charge.price, charge.generation)
 
     def _withdraw(self, charge: Charge, before: Charge | None, *, moving: bool) -> None:
-        """Undo the last charge. before: what it replaced. moving: whether its bundle had a pending move before."""
+        """Undo the last charge. before: the one it replaced. moving: whether its bundle had a pending move before."""
         self._add(charge, -1)
         self._add(before, 1)
         if before is None:
@@ -283,11 +284,11 @@ class BudgetTally:
         return self.ledger.charged(self.made, self.now, daily=daily)
 
     def clients_of_policy(self) -> float:
-        """Percent of the policy's clients that were cut in the last hour."""
+        """Percent of the policy's clients that were disconnected in the last hour."""
         return self._sums[_POLICY, self.rules.policy]
 
     def clients_of(self, namespace: str) -> float:
-        """Percent of a namespace's clients that were cut in the last hour."""
+        """Percent of a namespace's clients that were disconnected in the last hour."""
         return self._sums[_SPACE, namespace]
 
     def gaps_of(self, namespace: str) -> float:
@@ -301,9 +302,9 @@ class BudgetTally:
     def shortfall(
         self, bundle: str, namespace: str, price: Price, generation: int | None = None, *, dated: bool = True
     ) -> Shortfall | None:
-        """Why a move of `bundle` must wait; None: it fits. dated: whether it says from when on it fits.
+        """Why a move of `bundle` must wait; None if it fits. dated: whether to compute `frees_at`.
 
-        generation: of the bundle's object. What an earlier write of the same move paid is not paid again.
+        generation: the generation of the Bundle object. An earlier charge for the same move is not counted twice.
         """
         paid = None if generation is None else self._charges.get((bundle, generation))
         return (
@@ -364,7 +365,7 @@ class BudgetTally:
         return Shortfall(holder.name, limit, bound, spent, price, frees_at)
 
     def frees_at(self, account: tuple[str, str], bound: float, price: float) -> float | None:
-        """When so much has left the window of `account` that `price` fits; None: never, or the price is unknown."""
+        """When enough charges of `account` will have expired for `price` to fit; None: never, or an unknown price."""
         if not price <= bound + TINY:
             return None
         times, spent = self._history(account)
@@ -372,7 +373,7 @@ class BudgetTally:
         return times[place] + HOUR if place < len(times) else None
 
     def _history(self, account: tuple[str, str]) -> tuple[list[float], list[float]]:
-        """When `account` was charged, oldest first, and what was spent by then."""
+        """The times of the charges to `account`, oldest first, and the sum of the charges up to each of them."""
         if account not in self._spent:
             costs = [(charge.at, dict(_accounts(charge)).get(account, 0.0)) for charge in self._charges.values()]
             paid = sorted((at, cost) for at, cost in costs if cost)
@@ -384,7 +385,7 @@ _POLICY, _SPACE, _GAP = "policy", "namespace", "gap"
 
 
 def _accounts(charge: Charge | None) -> tuple[tuple[tuple[str, str], float], ...]:
-    """What a charge counts to, and how much. An unknown price counts as nothing."""
+    """The accounts that a charge counts towards, and how much. An unknown price counts as 0."""
     if charge is None:
         return ()
     price = charge.price

@@ -104,7 +104,7 @@ class Guarded:
     may_receive: brokers (n) that may receive bundles.
     refusal:     why this cycle moves nothing, or None.
     budget:      number of moves left. cap: the cap that sets it.
-    receives:    the most moves (n,) to each broker: `receivable`.
+    receives:    the most moves (n,) to each broker, see `receivable`.
     """
 
     sheddable: Verdict
@@ -204,7 +204,7 @@ def _excluded(cluster: ClusterLoad) -> BoolArray:
 
 @lru_cache(maxsize=4)
 def _monitoring(namespaces: tuple[str, ...]) -> BoolArray:
-    """Those of brokers' own checks. Cached, as a cluster's namespaces are mostly those of the cycle before."""
+    """Which of `namespaces` belong to brokers' own checks. Cached, because namespaces rarely change between cycles."""
     found = np.array([is_monitoring(space) for space in namespaces], dtype=bool)
     found.flags.writeable = False
     return found
@@ -223,11 +223,11 @@ def measured(cluster: ClusterLoad) -> BoolArray:
 
 
 _MEASURED: deque[tuple[FloatArray, BoolArray]] = deque(maxlen=1)
-"""The last answer of `measured`: the policies of a backtest have the same averages."""
+"""The last result of `measured`: all policies of a backtest have the same averages."""
 
 
 def _all_known(short: FloatArray) -> BoolArray:
-    if short.min(initial=0) >= 0 and short.max(initial=0) < np.inf:  # all of them; NaN passes neither
+    if short.min(initial=0) >= 0 and short.max(initial=0) < np.inf:  # all are valid: NaN fails both tests
         return np.ones(len(short), dtype=bool)
     known = np.isfinite(short) & (short >= 0)
     every: BoolArray = known[:, 0].copy()
@@ -251,13 +251,13 @@ def _refusal(cluster: ClusterLoad, limits: MoveLimits, may_shed: Verdict) -> Hel
     if ready and trusted / ready < limits.min_trusted_brokers:
         bound = f"fewer than {limits.min_trusted_brokers:.0%} (limits.minTrustedBrokersPercent)"
         return HeldBack("", _main_doubt(may_shed), f"{trusted} of {ready} ready brokers have trusted data, {bound}")
-    if trusted < 2:  # noqa: PLR2004 - it takes two
+    if trusted < 2:  # noqa: PLR2004 - a comparison needs two
         return HeldBack("", Reason.NO_BROKERS, f"{trusted} of {count} brokers can take part: two are needed to compare")
     return _partial(cluster, limits)
 
 
 def _main_doubt(may_shed: Verdict) -> Reason:
-    """The most common reason not to believe a broker's data."""
+    """The most common reason for which a broker's data is not trusted."""
     doubts = {reason: n for reason, n in may_shed.counts().items() if reason is not Reason.NOT_READY}
     return max(doubts, key=lambda reason: (doubts[reason], reason))
 
@@ -265,8 +265,8 @@ def _main_doubt(may_shed: Verdict) -> Reason:
 def _partial(cluster: ClusterLoad, limits: MoveLimits) -> HeldBack | None:
     """Refuse when the source's answer was incomplete and too many bundles have no data.
 
-    A failed part already makes its brokers untrusted. This covers the bundles: with many unmeasured, the others would
-    seem to cause their broker's whole load. The bound is the same as for brokers.
+    The brokers of a query that failed are untrusted anyway. This check is about bundles: if many are not measured, the
+    others would seem to cause their broker's whole load. The bound is the same as for brokers.
     """
     if not cluster.quality.partial:
         return None
@@ -285,7 +285,7 @@ def _brokers_held_back(cluster: ClusterLoad, may_receive: Verdict) -> list[HeldB
     """One entry per broker that takes no bundles."""
     words = {
         Reason.NOT_READY: "not ready",
-        Reason.NO_LOAD_DATA: "a resource that others are measured in was never measured here",
+        Reason.NO_LOAD_DATA: "a resource that other brokers report was never measured here",
         Reason.OUT_DATED_DATA: "newest sample {:.0f} s old",
         Reason.UNTRUSTED: "its samples can't be right",
         Reason.UNSCHEDULABLE: "takes no bundles",
@@ -335,11 +335,11 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
 
 
 def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
-    """The most moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, and less while it ramps up.
+    """The most moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, or fewer while it ramps up.
 
     A broker starts with cold caches. The number grows from 1 in proportion to the time since its start, until
-    `limits.ramp_up` has passed. Where no ready broker is older than that, the whole cluster is new, and all count as
-    warm.
+    `limits.ramp_up` has passed. If no ready broker is older than that, the whole cluster is new, and no broker ramps
+    up.
     """
     if limits.ramp_up <= 0:
         return np.full(len(cluster.brokers), max(1, limits.max_moves_per_broker))
@@ -357,9 +357,9 @@ class MoveCaps:
     """The moves that one decision has left; brokers are rows."""
 
     def __init__(self, brokers: int, *, budget: int, per_broker: int, receives: IntArray | None = None) -> None:
-        """Allow `budget` moves among so many brokers, at most `per_broker` from each and `per_broker` to each.
+        """Allow `budget` moves among so many `brokers`, at most `per_broker` from each and `per_broker` to each.
 
-        receives: the most moves (n,) to each broker where that is less (`receivable`). Drains may exceed it.
+        receives: lower limits (n,) of the moves to each broker (`receivable`). Drains may exceed them.
         """
         self._budget, self._per_broker = budget, per_broker
         self._receives = np.full(brokers, per_broker) if receives is None else np.minimum(receives, per_broker)
@@ -372,7 +372,7 @@ class MoveCaps:
 
     @property
     def full_for_drains(self) -> IntArray:
-        """The brokers (rows) that receive nothing more from a broker that is emptied, whether they ramp up or not."""
+        """The brokers (rows) that receive nothing more from a broker that is emptied. Ramping up sets no limit here."""
         return np.flatnonzero(self._received >= self._per_broker)
 
     def allow(self, count: int = 1) -> bool:

@@ -1,8 +1,8 @@
-"""Orders and sums of Java's standard library, for decisions that depend on them: hash codes, maps, queues, streams.
+"""Orders and sums as in Java's standard library, for decisions that depend on them: hash codes, maps, queues, streams.
 
-Where Pulsar takes "the first" of a hash map, or adds doubles in its order, equal decisions need the same order. All
-functions take keys in the order of insertion and return positions in that sequence, so they work for any kind of key.
-Keys must be distinct.
+Pulsar sometimes takes the first entry of a hash map, or adds doubles in the map's order. Equal decisions need the same
+order. All functions take keys in the order of insertion and return positions in that sequence, so they work for any
+kind of key. Keys must be distinct.
 
 Not covered: chains of nine or more keys in one slot (they become trees), `Set.of` and `Map.of` (random per process).
 Source: the documented behaviour of OpenJDK 17, verified against real maps (``tests/strategies/test_java.py``).
@@ -39,7 +39,7 @@ def string_hashes(texts: Sequence[str]) -> IntArray:
 
 
 def spread(hashes: IntArray) -> npt.NDArray[np.uint32]:
-    """Hash codes as a map spreads them before it takes the lowest bits as slot."""
+    """Hash codes as a map mixes them. Their lowest bits are the slot."""
     unsigned = (hashes & _MASK).astype(np.uint32)
     return unsigned ^ (unsigned >> np.uint32(16))
 
@@ -131,7 +131,7 @@ def _offer(heap: list[tuple[float, int]], entry: tuple[float, int]) -> None:
 
 
 def _poll(heap: list[tuple[float, int]]) -> int:
-    """Take the first entry. The last one moves there, and down while lighter than the heavier child (left if equal)."""
+    """Take the first entry. The last one replaces it, and sinks below heavier children (the heavier, or the left)."""
     first, last = heap[0][1], heap.pop()
     place, count = 0, len(heap)
     if not count:

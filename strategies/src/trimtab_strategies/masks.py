@@ -1,7 +1,7 @@
 """Whether a mask is true somewhere, or everywhere.
 
-On small arrays numpy's own `any` and `all` take several times as long, as they go through Python. A decision asks about
-eighty times.
+numpy's own `any` and `all` go through Python, so on small arrays they take several times as long. A decision calls
+these functions about eighty times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 
 def somewhere(mask: npt.NDArray[Any]) -> bool:
-    """Whether a value is true, or a number not 0."""
+    """Whether any value is true, or a number other than 0."""
     return bool(np.count_nonzero(mask))
 
 

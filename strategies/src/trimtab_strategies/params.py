@@ -85,7 +85,7 @@ def quantity(text: str) -> float:
     """The number that a quantity as in Kubernetes stands for: ``10Mi`` is 10485760. Raises `ValueError`."""
     found = re.fullmatch(rf"([0-9]+(?:\.[0-9]+)?){_SUFFIX}", text)
     if found is None:
-        raise ValueError(f"{text!r} is no quantity: write one such as 500k, 10Mi or 1.5G")
+        raise ValueError(f"{text!r} is not a quantity: write one such as 500k, 10Mi or 1.5G")
     if (amount := float(found[1]) * _UNITS[found[2] or ""]) == float("inf"):
         raise ValueError(f"{text[:_LONGEST]!r}... is too large")
     return amount
@@ -204,13 +204,13 @@ class WeightedParams(StrategyParams):
 
 
 class PulsarKey(NamedTuple):
-    """A parameter that Pulsar has, too. name: of our field. unit: of Pulsar's value, empty if it is ours."""
+    """A parameter that Pulsar has, too. name: our field. unit: the unit of Pulsar's value, empty if it equals ours."""
 
     name: str
     unit: str
 
     def value(self, given: Any) -> Any:
-        """Pulsar's value in our unit. What is no number stays as it is."""
+        """Pulsar's value in our unit. A value that is not a number stays as it is."""
         if isinstance(given, bool) or not isinstance(given, int | float) or self.unit not in _FROM_PULSAR:
             return given
         return _FROM_PULSAR[self.unit](given)
@@ -230,7 +230,7 @@ _FROM_PULSAR: Mapping[str, Callable[[float], Any]] = {
     "0-1": as_percent,
     "cycles before": lambda given: given + 1,
 }
-"""How a value in a unit of Pulsar becomes one of ours."""
+"""Pulsar's unit -> how to convert a value to ours."""
 
 
 def pulsar_keys(params: type[StrategyParams]) -> dict[str, PulsarKey]:
@@ -274,7 +274,7 @@ def _classes(node: ast.AST, around: str) -> Iterator[tuple[str, dict[str, str]]]
 
 
 def _fields(written: ast.ClassDef) -> dict[str, str]:
-    """Field names with their docstrings: each is the text that directly follows an annotated name."""
+    """Field names with their docstrings. A docstring is the text directly after an annotated name."""
     found = {}
     for field, text in zip(written.body, written.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):

@@ -1,8 +1,8 @@
 """The interface of a strategy: one method that takes a snapshot of the cluster and returns a choice.
 
-A strategy keeps no state. What it must remember goes in and comes back as `memory`, a mapping of JSON values. A
-broker's values are in ``memory["brokers"][what][broker name]``, so the planner can remove brokers that left without
-knowing the strategy; `recall` and `remember` read and write that form.
+A strategy keeps no state. It gets what it must remember as `memory`, a mapping of JSON values, and returns the new one.
+A broker's values are in ``memory["brokers"][what][broker name]``, so the planner can remove brokers that left without
+knowing the strategy. `recall` and `remember` read and write that form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 NOTHING: IntArray = np.empty(0, dtype=np.int64)
-"""No rows."""
+"""An array of no rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Unload:
     """Bundles (rows, in the order in which they should leave) that a broker (row) should give away, and why.
 
     destination: the broker (row) that the shedder wants them to go to; -1: the placement decides.
-    returned:    bundles (rows) that the destination gives back. This makes a swap: made as a whole or not at all.
+    returned:    bundles (rows) that the destination gives back. Such a swap is made as a whole or not at all.
     fixed:       the move follows from a weight that a user fixed: the destination may end up more used than the source,
                  as long as it is not overloaded.
     judged:      the shedder computed the load after the move itself. The planner only checks the caps and whether the
@@ -49,7 +49,7 @@ class Shedding:
 
     target_weights: broker name -> the weight it should carry; only from shedders that use weights.
     carried: broker name -> the weight it carries now, with pending moves counted as complete.
-    cause: why bundles are unloaded, with figures; empty if the reasons of the unloads say it all.
+    cause: why bundles are unloaded, with figures; empty if the reasons of the unloads say enough.
     """
 
     unloads: tuple[Unload, ...] = ()
@@ -65,7 +65,7 @@ class Predictions:
     """How good a shedder's last predictions of the brokers' CPU were.
 
     judged: number of predictions compared with the measured CPU. right: ratio 0-1 of them that were at most `within`
-    points off. off: their median distance in points. Both are NaN if none was judged. step: ratio 0-1 of the usual
+    points off. off: their median error in points. Both are NaN if none was judged. step: the ratio 0-1 of the usual
     number of moves that the next plan may make.
     """
 
@@ -138,7 +138,7 @@ class Destinations:
     allowed: BoolArray
 
     def only(self, part: BoolArray) -> Destinations:
-        """The same for the brokers in `part` (mask, n)."""
+        """These destinations, reduced to the brokers in `part` (mask, n)."""
         return Destinations(self.group, self.allowed[:, part])
 
     def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
@@ -214,7 +214,7 @@ def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], value
 
 
 def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
-    """A copy of `memory` with only these brokers (names)."""
+    """A copy of `memory` without any brokers but these (names)."""
     present = set(brokers)
     known = memory.get("brokers", {})
     if known and all(of.keys() <= present for of in known.values()):

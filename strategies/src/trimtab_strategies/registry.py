@@ -1,4 +1,4 @@
-"""All strategies, in readable tables. A new one needs a module, a row here, and an example."""
+"""All strategies, in tables. A new strategy needs a module, a row here, and an example."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _PULSAR = "org.apache.pulsar.broker.loadbalance"
 
 
 class UnknownStrategyError(ValueError):
-    """An unknown strategy name; the text lists the known ones."""
+    """An unknown strategy name. The message lists the known ones."""
 
 
 class InvalidParamsError(ValueError):
-    """Parameters that a strategy refuses; the text names each field, its value and what is allowed."""
+    """Parameters that a strategy refuses. The message names each field, its value and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[Strategy]):
     """One strategy: its parameters, its constructor, a summary in one sentence, and the original's class.
 
-    defects: of the original. The parameter `compatibility` keeps or fixes them.
+    defects: those of the original. The parameter `compatibility` keeps or fixes them.
     """
 
     params: type[StrategyParams]
@@ -60,7 +60,7 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "Trim": Row(
         params=TrimParams,
         build=Trim,
-        summary="The last minutes are replayed with the current owners, and only the moves that pay are made.",
+        summary="The last minutes are replayed with the current owners, and only moves worth their price are made.",
         original="",
     ),
     "ThresholdShedder": Row(
@@ -87,14 +87,14 @@ SHEDDERS: Mapping[str, Row[Shedder]] = {
     "AvgShedder": Row(
         params=avg.AvgShedderParams,
         build=avg.AvgShedder,
-        summary="The busiest broker gives to the idlest, the second to the second idlest, after some cycles.",
+        summary="After some cycles the busiest broker gives bundles to the idlest, the second to the second idlest.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.DEFECTS,
     ),
     "WeightedBalancer": Row(
         params=weighted_balancer.WeightedBalancerParams,
         build=weighted_balancer.WeightedBalancer,
-        summary="Brokers above a target weight learned from their usage give to, or swap with, those below.",
+        summary="Brokers above a target weight, learned from usage, give bundles to those below, or swap with them.",
         original="pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer",
         defects=weighted_balancer.DEFECTS,
     ),
@@ -123,7 +123,7 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "ExtensibleLeastResourceUsageWithWeight": Row(
         params=ExtensibleLeastResourceUsageWithWeightParams,
         build=ExtensibleLeastResourceUsageWithWeight,
-        summary="A random broker of those clearly below the average, heap memory included; smoothed once a cycle.",
+        summary="A random broker of those clearly below the average; usage includes the heap, smoothed once a cycle.",
         original=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
     ),
     "LeastLongTermMessageRate": Row(
@@ -141,7 +141,7 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "AvgShedder": Row(
         params=avg.AvgShedderPlacementParams,
         build=avg.AvgShedderPlacement,
-        summary="The broker that the bundle's plan names; without a plan any broker, which then becomes its plan.",
+        summary="The broker that this strategy has noted for the bundle, else any broker, which it then notes.",
         original=f"{_PULSAR}.impl.AvgShedder",
         defects=avg.PLACEMENT_DEFECTS,
     ),
@@ -152,13 +152,13 @@ SPLITTERS: Mapping[str, Row[Splitter]] = {
     "Trim": Row(
         params=TrimSplitterParams,
         build=TrimSplitter,
-        summary="Bundles that no broker can take whole are cut by their topics' load, and spread in the same plan.",
+        summary="Bundles that no broker can take whole are split by their topics' load, and spread in the same plan.",
         original="",
     ),
     "BundleSplitterTask": Row(
         params=bundle_splitter_task.BundleSplitterTaskParams,
         build=bundle_splitter_task.BundleSplitterTask,
-        summary="Every bundle above a limit is halved in the same cycle, while its namespace may have more bundles.",
+        summary="Every bundle above a limit is halved in the same cycle if its namespace has fewer than `maxBundles`.",
         original=f"{_PULSAR}.impl.BundleSplitterTask",
         defects=bundle_splitter_task.DEFECTS,
     ),
@@ -181,13 +181,13 @@ SELECTIONS: Mapping[str, Row[BrokerSelection]] = {
     "Extensible": Row(
         params=SelectionParams,
         build=lambda params: BrokerSelection(Manager.EXTENSIBLE, params),
-        summary="Each filter removes brokers for good; a bundle without a remaining broker stays where it is.",
+        summary="A broker must pass every filter. A bundle that no broker may have stays where it is.",
         original=f"{_PULSAR}.extensions.ExtensibleLoadManagerImpl",
     ),
     "Modular": Row(
         params=SelectionParams,
         build=lambda params: BrokerSelection(Manager.MODULAR, params, RoundRobin(RoundRobinParams())),
-        summary="Filters that leave no broker are ignored; an overloaded choice is repeated among more brokers.",
+        summary="Filters that leave no broker are ignored. If the chosen broker is overloaded, more brokers are tried.",
         original=f"{_PULSAR}.impl.ModularLoadManagerImpl",
     ),
 }

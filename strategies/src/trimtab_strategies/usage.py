@@ -1,12 +1,13 @@
 """Percent, weighted maximum and moving average as Pulsar computes them, and the estimated load of a single bundle.
 
-Pulsar computes percentages in 32-bit floats and everything after in doubles. Thresholds are met or missed in the last
-bit (60 of 100 is a little above 60 %), so decisions only agree with Pulsar's when every step is rounded the same way.
+Pulsar computes percentages in 32-bit floats and everything after in doubles. The last bit can decide whether a value is
+above a threshold (60 of 100 is a little above 60 %). So decisions only agree with Pulsar's if every step is rounded the
+same way.
 
 The module also has Pulsar's two orders of bundles, and its averages of a bundle's traffic, which count samples rather
-than time. A bundle has a short window of 10 samples and a long one of 1000. A window that is not full yet weighs all
-its samples alike; a full one moves by a tenth, or a thousandth, towards each new sample. How long that takes depends on
-how often samples come.
+than time. A bundle has a short window of 10 samples and a long one of 1000. Until a window is full, all its samples
+have equal weight. Then each new sample has a weight of a tenth, or a thousandth. So the interval of the samples decides
+how fast an average follows.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MOVING = (CPU, NETWORK_IN, NETWORK_OUT)
 
 
 Weight = Annotated[float, Field(ge=0, le=100)]
-"""Factor on a resource's percent before the largest one counts. 0 leaves the resource out."""
+"""Factor on a resource's percent. The largest product counts. 0 leaves the resource out."""
 
 
 class Weights(NamedTuple):
@@ -60,7 +61,7 @@ DEFAULT_WEIGHTS = Weights()
 
 
 def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
-    """Usage of its limit, 0-100 and above (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
+    """Usage in percent of the limit (float32, any shape). A limit of 0 or less gives 0; NaN usage gives NaN."""
     with np.errstate(all="ignore"):
         percents = usage.astype(np.float32)
         percents /= limit.astype(np.float32)
@@ -75,9 +76,9 @@ def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:
-    """The most used of `columns` after weighting, as a ratio: (n, 5) percent to (n,).
+    """The largest weighted usage among `columns`, as a ratio: (n, 5) percent to (n,).
 
-    NaN never wins; -inf when every column is NaN. There is no division by the sum of the weights.
+    NaN is ignored; -inf when every column is NaN. There is no division by the sum of the weights.
     """
     with np.errstate(all="ignore"):
         weighted = percents * _factors(weights, tuple(columns))
@@ -87,7 +88,7 @@ def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, column
 
 @lru_cache
 def _factors(weights: Weights, columns: tuple[int, ...]) -> FloatArray:
-    """The weights of `columns` as doubles (5,), NaN for the other columns, which then never win."""
+    """The weights of `columns` as doubles (5,); NaN for the other columns, so that they are ignored."""
     return np.array([weight if column in columns else np.nan for column, weight in enumerate(weights)])
 
 
@@ -163,7 +164,7 @@ def attributed(cluster: ClusterLoad, bundles: IntArray) -> FloatArray:
 def sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum of rows (m, c) by broker row (m,), (count, c); rows of broker -1 are left out."""
     columns = [np.bincount(broker + 1, weights=values[:, c], minlength=count + 1)[1:] for c in range(values.shape[1])]
-    return np.stack(columns, axis=1).astype(np.float64, copy=False)  # numpy makes integers of an empty sum
+    return np.stack(columns, axis=1).astype(np.float64, copy=False)  # the sums of an empty array are integers
 
 
 def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, total: FloatArray) -> FloatArray:
@@ -177,8 +178,8 @@ def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, t
 def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
     """The cluster as if every pending move had landed: load follows its bundle from `moving_from` to `owner`.
 
-    It shifts `moving_share` (ratio) of each bundle, the part that is still measured at the old broker. Otherwise the
-    next cycle would find the old load again and move the same amount once more.
+    It shifts `moving_share` (ratio) of each bundle's load: the part that is still measured at the old broker. Otherwise
+    the next cycle would find the old load again and move the same amount once more.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
     if not somewhere(bundles.moving_from >= 0):
@@ -213,7 +214,7 @@ def _shifted(values: FloatArray, load: FloatArray, source: IntArray, destination
 
 
 def unweighted_maximum(percents: npt.NDArray[np.float32]) -> FloatArray:
-    """The most used resource except the heap, as a ratio: (n, 5) percent to (n,). Divided in 32 bits, as in Pulsar."""
+    """Usage of the busiest resource except the heap, as a ratio: (n, 5) percent to (n,). Divided in 32 bits."""
     largest = np.fmax.reduce(percents[:, list(MODULAR_COLUMNS)], axis=1, initial=np.float32(-np.inf))
     ratio: FloatArray = (largest / np.float32(100)).astype(np.float64)
     return ratio
@@ -228,7 +229,7 @@ LONG_WINDOW = 1000
 
 
 UNSEEN = np.array([50.0, 50.0, 50_000.0, 50_000.0])
-"""Columns `TRAFFIC` that count as the first sample of a new bundle."""
+"""Columns `TRAFFIC`: the assumed first sample of a new bundle."""
 
 
 BYTES = 1e5
@@ -254,7 +255,7 @@ def with_sample(average: FloatArray, count: int, sample: FloatArray, window: int
 
 
 def averaged_steps(traffic: FloatArray) -> IntArray:
-    """Sort keys of averaged bundles (k, 4): (k, 3), the first column first: bytes in, bytes out, messages.
+    """Sort keys (k, 3) of averaged bundles (k, 4), the most significant first: bytes in, bytes out, messages.
 
     They are cut to whole steps, so inbound traffic outranks outbound traffic, and many bundles tie.
     """

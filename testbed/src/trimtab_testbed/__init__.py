@@ -1,6 +1,6 @@
-"""Everything outside the operator, on one machine, with real parts where possible.
+"""Everything that the operator works with, on one machine, with real parts where possible.
 
 The package starts and stops a Kubernetes control plane, Prometheus and Pulsar. It has simulated brokers with real
-`/metrics` pages, scenarios as data, and the demo. It decides nothing about load, and the operator in production needs
-nothing of it.
+`/metrics` pages, scenarios as data, and the demo. It decides nothing about load, and the operator does not need it in
+production.
 """

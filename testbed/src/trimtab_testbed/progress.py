@@ -1,6 +1,6 @@
 """Shows that a long task is running: a spinner on a terminal, a line every few seconds elsewhere.
 
-Elsewhere it needs the standard library only, so programs can be built while packages are still being installed.
+Without a terminal it needs only the standard library, so programs can be built while packages are being installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Carries out the events of a schedule, and ends each when its time is over.
 
-Events on processes happen at once, in the thread that started them. Events that need the API server or a broker happen
-in a thread each, with retries until they succeed, as kubelets and people do.
+Events on processes happen immediately, in the thread that started them. Each event that needs the API server or a
+broker gets its own thread, which retries until it succeeds, as kubelets and people do.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Acts:
         return self._edit({"shedder": {**other, "thresholdShedder": None}}, {"shedder": {**gone, **SHEDDER}})
 
     def tidy_up(self) -> None:
-        """Restore the policy, and end all pins and drains, as a person would in the end."""
+        """Restore the policy, and remove all pins and drains, as a person would in the end."""
         self._patch(f"balancingpolicies/{POLICY}", {"spec": self.stage.policy_spec()})
         for name in self.stage.listed("bundles"):
             self._patch(f"bundles/{name}", {"spec": {"pinned": False}})

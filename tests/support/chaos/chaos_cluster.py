@@ -132,7 +132,7 @@ class ChaosCluster:
         self.rest.create(f"{API}/balancingpolicies", body)
 
     def policy_spec(self) -> dict[str, Any]:
-        """Restore the policy's spec."""
+        """The policy's spec, as `apply_policy` creates it."""
         limits = {
             "maxMovesPerCycle": self.caps.cycle,
             "maxMovesPerBroker": self.caps.broker,

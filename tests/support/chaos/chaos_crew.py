@@ -1,4 +1,4 @@
-"""Two operators that are killed, paused and cut off, and that are started again as a Deployment does with pods."""
+"""Two operators that are killed, paused and cut off, and that are restarted as a Deployment restarts pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_testbed.servers.processes import children, descendants
 
 LEASE = {"--lease-duration": 9, "--renew-deadline": 7, "--retry-period": 0.5}
 AGAIN = 1.0
-"""Seconds until an operator that ended by itself is started again."""
+"""Seconds until an operator that exited by itself is restarted."""
 
 _ODD = re.compile(r"Traceback \(most recent call last\)|was never (awaited|retrieved)|Unclosed|Fatal Python error")
 _LOST = "ending, to restart as a standby"
@@ -40,7 +40,7 @@ class ChaosReplica(Replica):
             return f"{self.name} logged:\n{self.log[max(0, begun - 300) : begun + 2500]}"
         if self.killed or self._ended_well():
             return ""
-        return f"{self.name} ended with exit code {self.server.returncode}:\n{self.log[-2000:]}"
+        return f"{self.name} exited with code {self.server.returncode}:\n{self.log[-2000:]}"
 
     def _ended_well(self) -> bool:
         match self.server.returncode:
@@ -50,13 +50,13 @@ class ChaosReplica(Replica):
                 return _LOST in self.log
             case 0:
                 return self.asked_to_end
-            case code:  # ended before it could listen
+            case code:  # exited before it could listen
                 return self.asked_to_end and code == -signal.SIGTERM and "stands by" not in self.log
 
 
 @dataclass
 class Crew:
-    """Both operators. All methods belong to one thread, which must live as long as they do."""
+    """Both operators. One thread must call all methods, and must live as long as the operators."""
 
     plane: ControlPlane
     folder: Path
@@ -69,7 +69,7 @@ class Crew:
     """Problems with the exit of operators."""
 
     def look_after(self) -> None:
-        """Start operators that are due, and note those that ended by themselves."""
+        """Start operators that are due, and note those that exited by themselves."""
         now = time.monotonic()
         for slot, replica in enumerate(self.slots):
             if replica is not None and not replica.server.running:
@@ -88,19 +88,19 @@ class Crew:
 
     @property
     def leading(self) -> int:
-        """The slot of the last leader that still runs; the first slot if there is none."""
+        """The slot of the latest leader that is still running; the first slot if there is none."""
         epochs = [0 if replica is None or not replica.server.running else replica.epoch() for replica in self.slots]
         return epochs.index(max(epochs))
 
     def kill(self, slot: int, seconds: float) -> None:
-        """Kill it, as the kernel's OOM killer does; the next one starts `seconds` later."""
+        """Kill an operator, as the kernel's OOM killer does; the next one starts `seconds` later."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
             replica.killed = True
             replica.server.kill()
             self.held[slot] = time.monotonic() + seconds
 
     def end(self, slot: int, seconds: float) -> None:
-        """Replace it, as a rolling update does."""
+        """Replace an operator, as a rolling update does."""
         if (replica := self.slots[slot]) is not None and replica.server.running:
             replica.asked_to_end = True
             replica.server.send(signal.SIGTERM)
@@ -111,7 +111,7 @@ class Crew:
         return self._signal(self.slots[slot], signal.SIGSTOP)
 
     def resume(self, replica: ChaosReplica | None) -> None:
-        """Continue it, if it still exists."""
+        """Continue the process, if it still exists."""
         self._signal(replica, signal.SIGCONT)
 
     def _signal(self, replica: ChaosReplica | None, number: signal.Signals) -> ChaosReplica | None:
@@ -120,13 +120,13 @@ class Crew:
         return replica
 
     def cut(self, slot: int) -> ChaosReplica | None:
-        """Cut it off from the API server; returns the operator."""
+        """Cut an operator off from the API server; returns it."""
         if (replica := self.slots[slot]) is not None:
             replica.gate.cut()
         return replica
 
     def mend(self, replica: ChaosReplica | None) -> None:
-        """Connect it again; held requests are passed on as well."""
+        """Connect the operator again; held requests are forwarded, too."""
         if replica is not None:
             replica.gate.proxy.hanging = False
 
@@ -138,7 +138,7 @@ class Crew:
                 os.kill(pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End all operators."""
+        """Stop all operators."""
         for replica in self.slots:
             if replica is not None:
                 replica.asked_to_end = True
@@ -153,6 +153,6 @@ class Crew:
 
 
 def _runs(pid: int, program: str) -> bool:
-    with suppress(OSError):  # it has just ended
+    with suppress(OSError):  # it has just exited
         return Path(f"/proc/{pid}/comm").read_text().strip() == program
     return False

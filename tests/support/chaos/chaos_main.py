@@ -1,4 +1,4 @@
-"""`make chaos`: plays rounds and prints a table of their results. Exit code 1 when an invariant was broken.
+"""`make chaos`: runs rounds and prints a table of their results. The exit code is 1 if an invariant was broken.
 
 CHAOS_SECONDS: time in which rounds may start. SEEDS: the seeds; by default new ones as long as there is time. LOAD:
 ``drawn``, ``measured``, or both in turn. ROUND: seconds of faults in a round.

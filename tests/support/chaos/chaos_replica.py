@@ -23,16 +23,14 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 
 CELLS = 64
-"""Equal cells of a ring, each with its own load: however a bundle is split, its parts add up to it."""
+"""Number of equal cells of a ring, each with its own load: however a bundle is split, its parts add up to it."""
 
 _RING, _IDLE, _BYTES = 2**32, 0.03, 1e8
 
 
 @dataclass
 class Ground:
-    """cells: by namespace (``tenant/name``) the load of each cell (ratio 0-1 of a broker). known: whether load is
-    known.
-    """
+    """The load of each cell (ratio 0-1 of a broker) by namespace (``tenant/name``). known: whether load is known."""
 
     cells: dict[str, list[float]] = field(default_factory=dict)
     known: bool = True
@@ -63,7 +61,7 @@ class GroundSource:
         if ground.known:
             outcome.set_result(Observation(_seen(ground, topology, at), {"drawn": 0.0}))
         else:
-            outcome.set_exception(SourceUnavailableError(f"{self.file} says that nothing is known"))
+            outcome.set_exception(SourceUnavailableError(f"{self.file} says that the load is unknown"))
         return outcome
 
     observe_brokers = observe

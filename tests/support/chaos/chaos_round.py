@@ -1,4 +1,4 @@
-"""A chaos round: the events of a schedule, then a quiet time until all has settled, then the invariants are checked."""
+"""A chaos round: the events of a schedule, then a quiet time until all has settled, then a check of the invariants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TICK = 0.1
 READY_WITHIN = 90.0
 """Seconds for two operators to start, and for one to lead."""
 SETTLED_WITHIN = 75.0
-"""Seconds after the last fault until all must be well again: API server, operators, a Lease and a JVM start first."""
+"""Seconds after the last fault until all must be settled: API server, operators, a Lease and a JVM start first."""
 
 
 @dataclass
@@ -97,7 +97,7 @@ def _two_stand_by(stage: ChaosCluster) -> bool:
 
 
 class _Stopwatch:
-    """Seconds by phase."""
+    """Measures the seconds of each phase."""
 
     def __init__(self) -> None:
         self.seconds, self._last = dict[str, float](), time.monotonic()
@@ -109,7 +109,7 @@ class _Stopwatch:
 
 
 def _run(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:
-    """Wait until the last event has ended or an invariant is broken, and end all events."""
+    """Wait until the last event has ended or an invariant is broken, then end all events."""
     begun, number = time.monotonic(), 0
     due: list[tuple[float, int, Event | Callable[[], Any]]] = []
     for number, event in enumerate(outcome.schedule.events):
@@ -187,11 +187,11 @@ def _not_ready(stage: ChaosCluster, policy: dict[str, Any], since: float) -> Ite
     if told.get("Ready", {}).get("status") != "True":
         yield f"the policy is not Ready: {told.get('Ready')}"
     if not told.get("Led", {}).get("message", "").endswith(f"epoch {epoch}"):
-        yield f"the newest leader, of epoch {epoch}, is not the one that decides: {told.get('Led')}"
+        yield f"the newest leader, with epoch {epoch}, does not decide: {told.get('Led')}"
     if datetime.fromisoformat(status.get("lastCycle", {}).get("time", "1970-01-01T00:00:00Z")).timestamp() < since:
         yield f"there was no cycle since the last fault: {status.get('lastCycle')}"
     if status.get("observedGeneration") != policy["metadata"]["generation"]:
-        yield f"the policy's last edit was not seen: {status.get('observedGeneration')}"
+        yield f"the operator has not seen the policy's last edit: {status.get('observedGeneration')}"
 
 
 def _judge(stage: ChaosCluster, acts: Acts, outcome: Outcome) -> None:

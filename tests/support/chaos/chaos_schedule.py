@@ -1,7 +1,7 @@
 """The events of a chaos round: drawn from a seed before the round begins, and printed.
 
 The same seed gives the same schedule everywhere. The leader and the bundles are known only when an event begins. So an
-event names the leader as such, and a bundle by its relative position in the sorted names (`Event.pick`).
+event names no operator, only "the leader", and a bundle by its relative position in the sorted names (`Event.pick`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Kind(StrEnum):
 class Row(NamedTuple):
     """How likely an event is, how long it lasts (seconds, least and most), and which other events exclude it.
 
-    Of events with the same `what` one happens at a time, and the next comes at least `REST` later, so that there is
-    something to disturb. With `what` "broker" that holds for each broker.
+    Only one event with the same `what` happens at a time. The next one comes at least `REST` later, so that there is
+    something to disturb. With `what` "broker" this applies to each broker separately.
     """
 
     weight: float

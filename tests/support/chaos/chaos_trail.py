@@ -32,7 +32,7 @@ CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth", "NoRoom"} | 
 """Reasons of moves that count towards the limits, including children that leave their parent's owner, and drains."""
 
 BURST = 0.15
-"""Most seconds between two moves of one cycle. Two cycles are further apart: the loop rests 0.2 s between them."""
+"""Maximum seconds between two moves of one cycle. Two cycles are further apart: the loop waits 0.2 s between them."""
 
 
 @dataclass(frozen=True, slots=True)

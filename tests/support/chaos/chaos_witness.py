@@ -23,7 +23,7 @@ AWAY = (OSError, HTTPException, ValueError, KubeApiError)
 def holes(bundles: Iterable[Raw]) -> str:
     """The parts of a ring that are not covered exactly once, as text; empty if there are none.
 
-    A bundle that is being split off another one does not count while that one exists.
+    A child of a split does not count while its parent exists.
     """
     there = {bundle["metadata"]["name"]: bundle for bundle in bundles}
     rings = dict[str, list[tuple[int, int, str]]]()
@@ -62,7 +62,7 @@ class Served:
     """The longest time in seconds without a broker for a bundle that moved from one broker to another."""
     _since: dict[str, float] = field(default_factory=dict)
 
-    def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  it is the fact itself
+    def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  (the value is the fact itself)
         """Note that a broker starts or stops serving a bundle."""
         mine = self.by.setdefault(broker, set())
         if not serves:
@@ -117,7 +117,7 @@ class Bundles:
 
 @dataclass
 class Cycles:
-    """Each cycle that the policy's status showed, once."""
+    """The cycles that the policy's status showed, each once."""
 
     seen: dict[tuple[str, int], Raw] = field(default_factory=dict)
 

@@ -103,7 +103,7 @@ def _recordings() -> list[bytes]:
 
 
 def read_archive(data: bytes) -> None:
-    """A history's archive, imported and read like a backtest does."""
+    """An archive of a history, imported and then read as by a backtest."""
     with tempfile.TemporaryDirectory() as folder:
         archive, root = Path(folder, "window.tar"), Path(folder, "root")
         archive.write_bytes(data)
@@ -112,7 +112,7 @@ def read_archive(data: bytes) -> None:
 
 
 def read_history_file(data: bytes) -> None:
-    """A file of a history, in the place of the demand of a cycle."""
+    """A file of a history, put in the place of a cycle's demand file."""
     with tempfile.TemporaryDirectory() as folder:
         place = _history_at(Path(folder))
         place.write_bytes(data)

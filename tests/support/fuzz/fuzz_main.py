@@ -1,7 +1,7 @@
 """``make fuzz``: a coverage-guided fuzzer on one reader of foreign input, or on each in turn.
 
-What it finds goes to ``.trimtab/fuzz/<target>``: the inputs that reach new code in ``corpus``, and those that break a
-reader beside it. Put what is worth keeping into ``tests/fuzz/corpus``, a line of base64 each.
+Its findings are written to ``.trimtab/fuzz/<target>``: inputs that reach new code go into ``corpus``, and inputs that
+break a reader next to that folder. Add inputs that are worth keeping to ``tests/fuzz/corpus``, a line of base64 each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LONGEST_INPUT = 4096
 
 
 def main() -> int:
-    """Fuzz the targets that are named; 1 if a reader broke."""
+    """Fuzz the named targets; returns 1 if a reader broke."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", default="", help="a reader; all of them, one after the other, if left out")
     parser.add_argument("--minutes", type=float, default=30.0, help="for each (default: %(default)g)")
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _alone(name: str, minutes: float) -> bool:
-    """Fuzz one target in a process of its own, as a crash ends it; whether it broke."""
+    """Fuzz one target in its own process, which a crash ends; returns whether the reader broke."""
     command = [sys.executable, __file__, "--inside", "--target", name, "--minutes", str(minutes)]
     return subprocess.run(command, check=False).returncode != 0
 

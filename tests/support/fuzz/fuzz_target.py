@@ -12,7 +12,7 @@ SLOWEST = 1.0
 """Seconds of processor time that one input may take."""
 
 BETWEEN = b"\n--\n"
-"""Separates the texts of an input that stands for several."""
+"""Separates the texts of an input that consists of several."""
 
 
 class SlowReadError(AssertionError):
@@ -23,9 +23,8 @@ class SlowReadError(AssertionError):
 class Target:
     """One reader.
 
-    read:     reads bytes, and uses what it read as the program does.
-    refusals: the documented errors; any other one is a bug.
-    seeds:    valid inputs, from which a fuzzer starts.
+    read:     reads bytes, and uses what it read as the program does. refusals: the documented errors; any other error
+    is a bug. seeds:    valid inputs, from which a fuzzer starts.
     """
 
     name: str
@@ -34,18 +33,18 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
 
     def warm_up(self) -> None:
-        """Read nothing and a seed, which imports what the reader needs: that takes as long as it takes."""
+        """Read an empty input and a seed, without a time limit, so that the imports of the reader are done."""
         for data in (b"", *self.seeds()[:1]):
             self._accepts(data)
 
     def check(self, data: bytes, slowest: float = SLOWEST) -> bool:
-        """Read `data`; whether it was accepted. Raises `SlowReadError`, and what the reader must not raise.
+        """Read `data`; returns whether it was accepted. Raises `SlowReadError`, and errors that are not `refusals`.
 
         slowest: seconds of processor time.
         """
         began = time.process_time()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of NumPy, about values that are then refused
+            warnings.simplefilter("ignore")  # NumPy warns about values that are then refused
             accepted = self._accepts(data)
         if (took := time.process_time() - began) > slowest:
             raise SlowReadError(f"{self.name}: {len(data)} bytes took {took:.1f} s of processor time")
@@ -60,7 +59,7 @@ class Target:
 
 
 def parts(data: bytes, count: int) -> list[str]:
-    """The first `count` texts of an input; empty ones at the end."""
+    """The first `count` texts of an input; missing ones are empty."""
     found = [part.decode("utf-8", "replace") for part in data.split(BETWEEN)[:count]]
     return found + [""] * (count - len(found))
 

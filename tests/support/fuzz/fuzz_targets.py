@@ -1,4 +1,4 @@
-"""Every reader of foreign input, by name. The inputs that are kept of each are in ``tests/fuzz/corpus/<name>.b64``."""
+"""Every reader of foreign input, by name. The kept inputs of each are in ``tests/fuzz/corpus/<name>.b64``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of what Prometheus and brokers' statistics answer."""
+"""Readers of the answers of Prometheus, and of brokers' statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, Vec
 
 
 def read_answers(data: bytes) -> None:
-    """The answers of one read, by the parser that they share, each twice: labels are only cut at first."""
+    """The answers of one read, with one parser. Each is read twice: first, the parser only cuts out the labels."""
     parser = VectorParser()
     for body in data.split(BETWEEN):
         for _ in range(2):
@@ -31,7 +31,7 @@ def read_answers(data: bytes) -> None:
 
 
 def _use(answer: Samples) -> None:
-    """What a shard's reader does with an answer."""
+    """Use an answer as the reader of a shard does."""
     good(answer.values)
     pivot([answer, answer.of_pods(["a"])], ("pod", "bundle"))
     value_rows([("cpu", answer), ("", answer)])

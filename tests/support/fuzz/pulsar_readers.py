@@ -1,4 +1,4 @@
-"""Readers of what Pulsar's brokers and token issuers answer: the real client on answers that are at hand."""
+"""Readers of the answers of Pulsar's brokers and token issuers: the real client gets prepared answers."""
 
 from __future__ import annotations
 

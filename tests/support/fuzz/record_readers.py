@@ -1,4 +1,4 @@
-"""Readers of the records that Trimtab keeps in ConfigMaps, which people with rights may edit, and of short texts."""
+"""Readers of the records that Trimtab keeps in ConfigMaps, which people may edit, and of short texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trimtab_strategies.params import quantity, seconds
 
 NOW = 1_800_000_000.0
 NOBODY: Any = None
-"""The API of a store whose format alone is used."""
+"""The API of a store of which only the format is used."""
 PROPOSALS = proposal_store(NOBODY, "messaging", "main", "uid").format
 FOUND = found_settings_store(NOBODY, "messaging").format
 
@@ -37,7 +37,7 @@ def _config_map(texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_proposal(data: bytes) -> None:
-    """A proposal, its progress and its state, shown and carried on."""
+    """A proposal, its progress and its state, which are shown and continued."""
     keys = ("state.json", "proposal.json.gz", "progress.json.gz")
     standing = PROPOSALS.read(_config_map(dict(zip(keys, parts(data, 3), strict=True))))
     if (kept := standing.kept) is not None:
@@ -90,7 +90,7 @@ def _proposals() -> list[bytes]:
 
 
 def read_found(data: bytes) -> None:
-    """What was found of Pulsar's own balancer."""
+    """The stored former settings of Pulsar's own balancer."""
     found = FOUND.read(_config_map({"found.json": data.decode("utf-8", "replace")}))
     found.undone_again(NOW).to_json()
     found.to_restore({})
@@ -153,7 +153,7 @@ def _memory() -> list[bytes]:
 
 
 def read_shadow(data: bytes) -> None:
-    """What a shadow knows of its past."""
+    """The stored past of a shadow."""
     state = SHADOW_FORMAT.read(_config_map({"shadow.json.gz": data.decode("utf-8", "replace")}))
     state.comparison.verdict()
     state.comparison.total.figures(state.comparison.total.shadow)
@@ -184,14 +184,14 @@ FORMATS: tuple[tuple[str, StoredFormat[Any]], ...] = (
 
 
 def read_packed(data: bytes) -> None:
-    """Compressed content of a ConfigMap, in base64. The first byte chooses whose."""
+    """Compressed content of a ConfigMap, in base64. The first byte chooses the kind of record."""
     key, form = FORMATS[data[0] % len(FORMATS) if data else 0]
     texts = {"state.json": '{"state": "ProposalReady", "message": "", "uid": "uid"}'}
     form.read({"metadata": {"name": "record"}, "data": texts, "binaryData": {key: data[1:].decode("latin-1")}})
 
 
 def read_pattern(data: bytes) -> None:
-    """A pattern of an isolation, and names of hosts, a line each."""
+    """An isolation pattern, and names of hosts, one per line."""
     pattern, *names = data.decode("utf-8", "replace").split("\n")
     problem(pattern)
     if (matcher := compiled(pattern)) is not None:

@@ -25,7 +25,7 @@ Manifest = dict[str, Any]
 
 
 class HelmError(RuntimeError):
-    """Helm ended with an error; the text has its error output."""
+    """Helm failed; the text has its error output."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Runner:
 
 
 def with_image(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same values, with an image if they have none."""
+    """The values, with an image if they have none."""
     return {**values, "image": {"repository": IMAGE, **values.get("image", {})}}
 
 

@@ -95,7 +95,7 @@ class ChartCluster(HelmRelease):
         return all(map(landed, self.world.bundles().values()))
 
     def spread(self) -> float:
-        """Actual CPU usage of the most used minus the least used broker, in percent points."""
+        """Actual CPU usage of the most used minus the least used broker, in percentage points."""
         used = self.world.cpu().values()
         return max(used) - min(used)
 

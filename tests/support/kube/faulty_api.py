@@ -33,13 +33,11 @@ def expired_watch(_request: web.Request) -> web.Response:
 
 
 class FaultyApi:
-    """Passes requests on, unless a fault is queued for their kind: ``watch`` or ``request``.
+    """Forwards requests, unless a fault is queued for their kind: ``watch`` or ``request``.
 
-    faults:   answers instead of the server's, one per request.
-    refusing: close every connection without an answer.
-    hanging:  accept requests and never answer them.
-    told:     called with method and path of each request before it is passed on.
-    seen:     (method, path and query) of each request, in order.
+    faults:   answers instead of the server's, one per request. refusing: close every connection without an answer.
+    hanging:  accept requests and never answer them. told: called with method and path of each request before it is
+    forwarded. seen:     (method, path and query) of each request, in order.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str = "") -> None:
@@ -81,7 +79,7 @@ class FaultyApi:
 
     @property
     def port(self) -> int:
-        """Its address."""
+        """The proxy's port."""
         return int(self._runner.addresses[0][1])
 
     def cut(self) -> None:
@@ -101,14 +99,14 @@ class FaultyApi:
             return _broken_off(request)
         if self.told is not None:
             self.told(request.method, request.path)
-        while self.hanging:  # noqa: ASYNC110  set by a test at any time
+        while self.hanging:  # noqa: ASYNC110  (a test can set it at any time)
             await asyncio.sleep(0.02)
         watch = "watch" in request.query
         if faults := self.faults["watch" if watch else "request"]:
             return faults.pop(0)(request)
         try:
             return await self._pass_on(request, stream=watch)
-        except aiohttp.ClientError:  # the server is down or broke off: so does this connection
+        except aiohttp.ClientError:  # the server is down or closed the connection: close this one, too
             return _broken_off(request)
 
     async def _pass_on(self, request: web.Request, *, stream: bool) -> web.StreamResponse:
@@ -141,7 +139,7 @@ async def until(what: str, probe: Callable[[], object], within: float = 15.0) ->
     """Wait until `probe` returns something true; fail naming `what` after `within` seconds."""
     try:
         async with asyncio.timeout(within):
-            while not probe():  # noqa: ASYNC110  what is waited for is another party's doing
+            while not probe():  # noqa: ASYNC110  (another process makes it true)
                 await asyncio.sleep(0.02)
     except TimeoutError:
         raise AssertionError(f"not within {within:.0f} s: {what}") from None

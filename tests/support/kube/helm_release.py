@@ -16,9 +16,10 @@ from trimtab_testbed.simulated.cluster import POD_LABELS
 
 
 class HelmRelease:
-    """A release in `namespace`, not installed yet. It stops its operator, and all parts that were entered, at the end.
+    """A release in `namespace`, not installed yet. At the end it stops its operator, and all entered parts.
 
-    domain: of the release's Service, whose URL leads to the operator's page; empty if no Job asks it.
+    domain: of the release's Service (`NAMESPACE.svc`), whose URL leads to the operator's page; empty if no Job queries
+    it.
     """
 
     def __init__(self, plane: ControlPlane, runner: Runner, folder: Path, namespace: str, domain: str = "") -> None:
@@ -43,14 +44,15 @@ class HelmRelease:
             part.__exit__(None, None, None)
 
     def enter(self, part: Any) -> Any:
-        """Enter a context manager, which ends with the release."""
+        """Enter a context manager, which is exited together with the release."""
         part.__enter__()
         self._open.append(part)
         return part
 
     def with_jobs(self, *words: str | Path) -> str:
-        """Run Helm and return its output. Meanwhile run the hooks' Jobs, and end the operator once its Deployment wants
-        none. Raises `CalledProcessError`, with a note of what Helm and the Jobs wrote.
+        """Run Helm and return its output. Raises `CalledProcessError`, with a note of what Helm and the Jobs wrote.
+
+        Meanwhile run the hooks' Jobs, and stop the operator once its Deployment has 0 replicas.
         """
         process = self.helm.start(*words)
         while_running(process, lambda: self.jobs.look(meanwhile=self.follow_the_deployment))
@@ -76,13 +78,13 @@ class HelmRelease:
         self.operator.wait_ready(f"{self.url}/readyz", timeout=280)
 
     def follow_the_deployment(self) -> None:
-        """End the operator when its Deployment wants no replica."""
+        """Stop the operator when its Deployment has 0 replicas."""
         if self.operator is not None and self.operator.running and self.deployment()["spec"]["replicas"] == 0:
             self.operator.stop(20)
 
 
 def levelling_policy(prometheus_url: str, **spec: Any) -> Manifest:
-    """The policy `policy`, which acts at once and often. spec: fields in place of its own."""
+    """The policy `policy`, which acts immediately and often. spec: fields that replace the defaults."""
     return {
         "apiVersion": "trimtab.dev/v1alpha1",
         "kind": "BalancingPolicy",

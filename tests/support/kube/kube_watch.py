@@ -1,4 +1,4 @@
-"""Follows one collection of a real API server from outside, in its own thread, also across restarts of the server."""
+"""Watches one collection of a real API server in its own thread, also across restarts of the server."""
 
 from __future__ import annotations
 

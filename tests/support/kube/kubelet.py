@@ -56,7 +56,7 @@ def command_of(
         program = str(Path(sys.executable).with_name(program))
     words = [*_PROGRAMS.get(program, (program,)), *rest, *map(here, container["args"])]
     environment = {entry["name"]: here(entry["value"]) for entry in container["env"] if "value" in entry}
-    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # the image is this environment
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # this environment replaces the image
     return words, {**os.environ, "PATH": search, **environment}
 
 
@@ -132,7 +132,7 @@ def while_running(process: subprocess.Popen[str], look: Callable[[], None], with
         look()
         if time.monotonic() > deadline:
             process.kill()
-            raise AssertionError(f"{process.args!r} did not end within {within:g} s")
+            raise AssertionError(f"{process.args!r} did not exit within {within:g} s")
         time.sleep(0.2)
 
 

@@ -1,4 +1,4 @@
-"""Replicas that want to lead one namespace of a real API server, each with its own clock and connection."""
+"""Candidates for the Lease of one namespace of a real API server, each with its own clock and connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DURATION, DEADLINE, RETRY = 1.0, 0.6, 0.1
 
 
 class Replica:
-    """One process: its fence, its elector, and a client behind the fence. `proxy` is its way to the API server."""
+    """One process: its fence, its elector, and a client behind the fence. It reaches the API server through `proxy`."""
 
     def __init__(self, proxy: FaultyApi, fenced: Api, elector: Elector) -> None:
         self.proxy, self.api, self.elector, self.fence = proxy, fenced, elector, elector.fence
@@ -34,21 +34,21 @@ class Replica:
         self.keeping = asyncio.create_task(self.elector.keep())
 
     async def lost(self, within: float = 5.0) -> str:
-        """Wait until leading ends; why it did."""
+        """Wait until the replica no longer leads; returns the reason."""
         assert self.keeping is not None
         with pytest.raises(LeaseLostError) as caught:
             await asyncio.wait_for(asyncio.shield(self.keeping), within)
         return str(caught.value)
 
     async def leave(self) -> None:
-        """End as a crash does: no farewell."""
+        """Stop as in a crash, without releasing the Lease."""
         if self.keeping is not None:
             self.keeping.cancel()
             await asyncio.gather(self.keeping, return_exceptions=True)
 
 
 class Replicas:
-    """Replicas that want to lead one namespace."""
+    """Candidates for the Lease of one namespace."""
 
     def __init__(self, plane: ControlPlane, namespace: str, folder: Path, stack: AsyncExitStack) -> None:
         self.plane, self.namespace, self._folder, self._stack = plane, namespace, folder, stack

@@ -1,4 +1,4 @@
-"""Objects as people write them: valid and minimal, varied only in what a test is about."""
+"""Valid, minimal objects as people write them: a test sets only the fields that it is about."""
 
 from __future__ import annotations
 

@@ -79,11 +79,11 @@ class ScopedRelease(HelmRelease):
             world.wait_until_owned(timeout=120)
 
     def apply_policy(self, namespace: str) -> None:
-        """Create the policy, which has the same name in each namespace: names must not meet."""
+        """Create the policy. It has the same name in each namespace, and these policies must not be confused."""
         self.rest.create(collection(namespace, "balancingpolicies"), levelling_policy(self.prometheus.url))
 
     def level(self, namespace: str) -> bool:
-        """Whether the brokers of a namespace are used alike, and nothing is under way."""
+        """Whether the brokers of a namespace have similar usage, and no move is pending."""
         used = self.worlds[namespace].cpu().values()
         return max(used) - min(used) < 15 and all(map(landed, self.worlds[namespace].bundles().values()))
 

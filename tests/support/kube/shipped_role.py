@@ -1,4 +1,4 @@
-"""Runs the operator in tests as the ServiceAccount of `deploy/rbac.yaml`, with exactly the rights that ship."""
+"""Runs the operator in tests as the ServiceAccount of `deploy/rbac.yaml`, with exactly the shipped permissions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shipped_kubeconfig(plane: ControlPlane, text: str = "") -> Path:
 
 
 def granted() -> set[tuple[str, str, str]]:
-    """(group, resource, verb) of each right that ships."""
+    """(group, resource, verb) of each shipped permission."""
     (role,) = (m for m in yaml.safe_load_all(FILE.read_text()) if m["kind"] == "Role")
     return {
         (group, resource, verb)
@@ -43,7 +43,7 @@ def granted() -> set[tuple[str, str, str]]:
 
 
 def asked(events: Iterable[dict[str, Any]], namespace: str) -> dict[tuple[str, str, str], set[int]]:
-    """(group, resource, verb) -> HTTP statuses, of the ServiceAccount's requests in an audit log."""
+    """The HTTP statuses of the ServiceAccount's requests in an audit log, by (group, resource, verb)."""
     found: dict[tuple[str, str, str], set[int]] = {}
     for event in events:
         reference = event.get("objectRef")

@@ -1,4 +1,4 @@
-"""Backtests in parts: a history that is worth a backtest, and policies that differ."""
+"""Parts of backtests: a history with changing load, and policies that differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORTH = (100, 300, 900)
 
 
 def write_wandering(root: Path) -> None:
-    """Ten hours of three brokers, a cycle every two minutes; load wanders from one to the next."""
+    """Write ten hours of three brokers, with a cycle every two minutes. The load wanders from one to the next."""
     history, random = RecordedHistory(root), np.random.default_rng(5)
     world = World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3))
     first = world.load.copy()
@@ -39,12 +39,12 @@ def policy(name: str, **trim: Any) -> PolicyReplay:
 
 
 def replays(worth: Sequence[int] = _WORTH) -> list[HistoryReplay]:
-    """A policy for each of `worth`, and what really happened."""
+    """The replays of a policy for each of `worth`, and of what really happened."""
     return [*(policy(f"worth={each}", worth=each) for each in worth), LiveReplay()]
 
 
 def new_policy(folder: Path) -> str:
-    """A file with a policy."""
+    """Write a file with a policy; returns its path."""
     file = folder / "policy.yaml"
     file.write_text(
         "apiVersion: trimtab.dev/v1alpha1\nkind: BalancingPolicy\nmetadata: {name: new}\n"
@@ -59,7 +59,7 @@ def end_of(folder: Path) -> float:
 
 
 def same(one: HistoryReplay, other: HistoryReplay) -> bool:
-    """Whether both came to the same, bit for bit."""
+    """Whether both replays have equal results, bit for bit."""
     ours, theirs = one.trace, other.trace
     equal = all(np.array_equal(a, b, equal_nan=True) for a, b in zip(ours.usage, theirs.usage, strict=True))
     return equal and (ours.times, ours.changes, ours.measured) == (theirs.times, theirs.changes, theirs.measured)

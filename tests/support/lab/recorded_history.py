@@ -1,4 +1,4 @@
-"""A history whose truth is known, for tests of backtests: written cycle by cycle from snapshots."""
+"""A history with known content, for tests of backtests, written cycle by cycle from snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecordedHistory:
         self.policy, self.know, self.cycle = writer.policy, writer.know, writer.cycle
 
     def inside(self, at: float, topics: pa.Table, *, sketch: bool = False) -> None:
-        """Topics of hot bundles (columns `INSIDE`) in the cycle at `at`; or their sketch alone."""
+        """Write the topics of hot bundles (columns `INSIDE`) in the cycle at `at`, or only their sketch."""
         table = SKETCHES if sketch else TOPICS
         put(
             self._dataset.cycle_file(table, at),
@@ -43,7 +43,7 @@ class RecordedHistory:
         )
 
     def averaged(self, load: ClusterLoad) -> ClusterLoad:
-        """The snapshot with the averages that an operator would have by now, all cycles given to it before included."""
+        """The snapshot with the averages that an operator would have after all cycles so far."""
         rules = Cycle.of("", PrometheusSettings("", "", short_tau=120.0, long_tau=3600.0), load.now)
         if load.bundles.names != self._averages.names:
             self._names = load.bundles.names

@@ -1,4 +1,4 @@
-"""Small simulated clusters for tests, and a decider that does what it was told."""
+"""Small simulated clusters for tests, and a decider that follows a script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng
 
 
 def scenario(*usage: float, per_broker: int = 4, **fields: Any) -> Scenario:
-    """Equal bundles without noise on brokers with this usage (ratio); `fields` of the scenario besides."""
+    """A scenario of equal bundles without noise on brokers with this usage (ratio). fields: of the scenario."""
     given = {
         "title": "Small",
         "description": "A few brokers.",
@@ -33,7 +33,7 @@ def small(*usage: float, per_broker: int = 4, **fields: Any) -> World:
 
 @dataclass
 class Script:
-    """Decides what it was told to, round by round, and keeps the snapshots it was shown.
+    """Decides as scripted, round by round, and keeps the snapshots that it gets.
 
     wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
     (rows, -1 for its owner). forgot: rounds in which another leader took over.

@@ -1,7 +1,7 @@
-"""Simulated brokers beside the objects: they follow desired owners by the steps of the testbed's brokers.
+"""Simulated brokers of the models: they follow desired owners in the same steps as the testbed's brokers.
 
-A broker sees each change at once: a write of a broker that sees an older object is refused by its version. It stops
-to serve and writes that in two steps, and so does a broker that takes a bundle.
+A broker sees each change immediately: the API server would refuse a write based on an older version. A broker first
+stops serving a bundle, and writes that in a second step. A broker that takes a bundle does so in two steps, too.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ BROKERS = ("x", "y", "z")
 
 
 class Brokers:
-    """The events of brokers. bundles: slots of the Bundle objects."""
+    """The events of brokers. bundles: slots of the Bundle objects in `World.slots`."""
 
     def __init__(self, kube: KubeEvents, bundles: Sequence[int]) -> None:
         self._kube, self._bundles = kube, tuple(bundles)
         self._steps: dict[tuple[int, str], Step] = {}
 
     def events(self, world: World) -> Iterator[Event]:
-        """All events of brokers that run."""
+        """All events of running brokers."""
         for place, broker in enumerate(world.brokers):
             if not broker.up:
                 continue
@@ -40,7 +40,7 @@ class Brokers:
                 yield Event(text, self._serving(world, place, broker.serves - {slot}))
 
     def crashes(self, world: World) -> Iterator[Event]:
-        """Brokers end, and come back."""
+        """Brokers crash, and come back."""
         for place, broker in enumerate(world.brokers):
             if broker.up and world.left.crashes:
                 left = world.left._replace(crashes=world.left.crashes - 1)
@@ -48,7 +48,7 @@ class Brokers:
                 yield Event(f"{BROKERS[place]} crashes", world._replace(brokers=down, left=left), calm=False)
 
     def ready(self, world: World) -> tuple[str, ...]:
-        """Names of the brokers that run."""
+        """Names of the running brokers."""
         return tuple(name for name, broker in zip(BROKERS, world.brokers, strict=True) if broker.up)
 
     def _name(self, slot: int) -> str:
@@ -82,7 +82,7 @@ class Brokers:
         return found
 
     def _blocked(self, world: World, raw: dict[str, Any]) -> bool:
-        """Whether it is a child whose parent still exists."""
+        """Whether the bundle is a child whose parent still exists."""
         parent = (raw["metadata"].get("annotations") or {}).get(PARENT, "")
         names = {self._name(slot) for slot in self._bundles if world.slots[slot]} if parent else set()
         return parent in names

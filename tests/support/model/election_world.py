@@ -1,7 +1,7 @@
-"""The model of the election: two processes campaign for one Lease, and at no moment two of them may write.
+"""The model of the election: two processes campaign for one Lease, and at most one may write at any time.
 
-Time passes in ticks of a third of the Lease's duration. It may pass at any moment, also while a request or its answer
-is on its way. So a process that is paused, or slow, is one for which ticks pass. All clocks run at the same speed.
+Time passes in ticks of a third of the Lease's duration. A tick may pass at any moment, even while a request or its
+answer is on its way. That also covers a process that is paused or slow. All clocks run at the same speed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ DURATION, DEADLINE, RETRY = 3.0, 2.0, 1.0
 """Seconds of the Lease; a tick is one second."""
 
 TERMS = 4
-"""Terms that are explored: a state with more is not followed."""
+"""The most terms that are explored: a state with more of them is not followed."""
 
 WAITS, LEADS, LEAVES = "waits", "leads", "leaves"
-"""What a process is at."""
+"""What a process does between two attempts."""
 
 
 TOGETHER = "two processes may write at the same time"
@@ -42,7 +42,7 @@ class Budgets(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What an elector remembers between two attempts. free: ticks until it may take the Lease. life: of its process."""
+    """What an elector remembers between two attempts. free: ticks until it may take the Lease. life: its restarts."""
 
     life: int = 0
     existed: bool = False
@@ -87,11 +87,11 @@ BEGUN = (
     f"{NAMES[1]} looks whether it may lead",
     f"the reading of the Lease of {NAMES[1]} is carried out and answered",
 )
-"""How the first operator becomes the leader, and the second one sees it."""
+"""The events by which the first operator becomes the leader, and the second one sees that."""
 
 
 class TimedLeases:
-    """The elector's `Api`: each answer moves its clock by the ticks that the text of the answer says."""
+    """The elector's `Api`: each answer advances the clock by the number of ticks in the answer's text."""
 
     def __init__(self, wire: Wire, clock: Clock) -> None:
         self._wire, self._clock = wire, clock
@@ -124,7 +124,7 @@ class ElectionWorld:
     name = "the election"
 
     def __init__(self, left: Budgets, *, begun: bool = False) -> None:
-        """left: what may go wrong. begun: whether the first operator leads at the start, and the second knows it."""
+        """left: what may go wrong. begun: whether the first operator leads at the start, and the second knows that."""
         self._left, self._begun, self.objects = left, begun, Objects()
         programs = {"attempt": self._attempt, "renew": self._renew, "release": self._release}
         self.processes = Processes(self.objects, programs, frozenset({LEASES.plural}), {})
@@ -232,7 +232,7 @@ class ElectionWorld:
         return self._rested(after, place, text, calm=calm)
 
     def _rested(self, ballot: Ballot, place: int, text: str, *, calm: bool) -> Event:
-        """The event after which a process goes on; once its attempt has ended, with what it remembers then."""
+        """The event after which a process continues. If its attempt has ended, the state has what it then remembers."""
         node = self.processes[ballot.voters[place].node]
         if node.request is not None:
             return Event(text, ballot, calm)
@@ -256,7 +256,7 @@ class ElectionWorld:
         return ballot._replace(lease=lease), answer
 
     def _held(self, ballot: Ballot) -> frozenset[int]:
-        """Versions of the Lease that any process may still name."""
+        """Versions of the Lease that a process may still send as a precondition."""
         named = {int(voter.memory.version) for voter in ballot.voters if voter.memory.version}
         if ballot.late is not None and ballot.late.body:
             named.add(int(json.loads(ballot.late.body)["metadata"].get("resourceVersion", ABSENT)))
@@ -266,12 +266,12 @@ class ElectionWorld:
         return frozenset(named)
 
     def broken(self, state: State) -> str:
-        """Two processes that may write."""
+        """Which processes may write, if there are two."""
         ballot = Ballot(*state)  # type: ignore[arg-type]
         return TOGETHER if all(voter.fence for voter in ballot.voters) else ""
 
     def settled(self, state: State) -> bool:
-        """One leads, and its Lease says so; or the bound of terms is reached."""
+        """Whether one process leads and the Lease says so, or the bound on terms is reached."""
         ballot = Ballot(*state)  # type: ignore[arg-type]
         if self._transitions(ballot) >= TERMS:
             return True
@@ -304,11 +304,11 @@ def _elector(wire: Wire, place: int, memory: Memory, fence: int) -> Elector:
 
 
 STAMPS = 4
-"""Different times of the wall clock: enough to tell two renewals apart."""
+"""Number of different wall-clock times: enough to distinguish two renewals."""
 
 
 def _rests(elector: Elector, life: int, at: str) -> Voter:
-    """The process between two attempts."""
+    """The state of a process between two attempts."""
     clock = elector.fence.clock
     stamp = (round(elector.wall()) - 1) % STAMPS
     memory = Memory(
@@ -325,7 +325,7 @@ def _rests(elector: Elector, life: int, at: str) -> Voter:
 
 
 def _older(voter: Voter) -> Voter:
-    """A process one tick later. What happened longer ago than the Lease lasts makes no difference."""
+    """The process one tick later. Waiting times longer than the Lease's duration are equivalent."""
     fence = max(0, voter.fence - 1)
     if voter.node:
         return voter._replace(fence=fence, waited=min(voter.waited + 1, round(DURATION) + 1))

@@ -1,9 +1,9 @@
-"""Explores every order of events of a model, breadth first, and tells how a state was reached.
+"""Explores every order of events of a model, breadth first, and reports how a state was reached.
 
-A model has finitely many states for each bound on its faults. `explore` visits each state once. It checks what must
-hold in every state and at every event, and then that from every state a settled one can be reached by calm events
-alone: those that happen when nothing fails and people leave everything as it is. The first violation that it finds
-is one with the fewest events.
+A model has finitely many states for each bound on its faults. `explore` visits each state once. It checks the
+invariants of states and events. Then it checks that calm events alone can lead from every state to a settled one. Calm
+events are those that happen when nothing fails and people change nothing. The first violation that it finds has the
+fewest events.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Model(Protocol):
         """Which invariant a state violates, in words; empty for none."""
 
     def settled(self, state: State) -> bool:
-        """Whether a state is one in which everything may stay as it is."""
+        """Whether everything may stay as it is in this state."""
 
 
 @dataclass(frozen=True, slots=True)
 class CounterExample:
-    """How an invariant was violated. story: one line per event."""
+    """How an invariant was violated. story: the events, one line each."""
 
     broken: str
     story: tuple[str, ...]
@@ -58,7 +58,7 @@ class CounterExample:
 
 @dataclass(slots=True)
 class Exploration:
-    """What was explored. closed: whether every reachable state was. seconds: of processor time."""
+    """What was explored. closed: whether every reachable state was visited. seconds: processor time."""
 
     model: str
     states: int
@@ -181,7 +181,7 @@ def replayed(model: Model, story: Sequence[str]) -> str:
     for line in story:
         event = next((e for e in model.events(state) if e.text == line), None)
         if event is None:
-            raise LookupError(f"{line!r} can't happen here: the code decides otherwise now")
+            raise LookupError(f"{line!r} can't happen here: the code now decides differently")
         state = event.state
         if why := event.broken or model.broken(state):
             return why

@@ -1,4 +1,4 @@
-"""Two operators, an API server, brokers and a person: what the models of Kubernetes objects have in common.
+"""The common part of the models of Kubernetes objects: two operators, an API server, brokers and a person.
 
 Each operator runs one coroutine of the product at a time. What can happen to each of its requests:
 
@@ -11,8 +11,8 @@ Each operator runs one coroutine of the product at a time. What can happen to ea
 | the operator gets an error, and the request is carried out at any later time | a fault |
 | the operator ends before it is sent | a fault |
 
-A change reaches the operator's stores at any time after it was made. The other operator may take over at any time. The
-fence of the first is closed then, but what it sent before may still arrive.
+A change reaches the operator's stores at any time after it was made. The other operator may take over at any time. Then
+the fence of the first operator is closed, but requests that it sent before may still arrive.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOST_CALL = Answer(error=PulsarUnavailableError, text="no answer")
 
 
 class Operator(NamedTuple):
-    """One operator. views: objects as its stores show them, by slot. node: what it runs."""
+    """One operator. views: numbers of the objects in its stores, by slot. node: number of the process that it runs."""
 
     role: int
     epoch: int
@@ -44,7 +44,7 @@ class Operator(NamedTuple):
 
 
 class Late(NamedTuple):
-    """A request that is still under way although its sender gave it up. held: objects that it names."""
+    """A request that is still under way although its sender gave up. held: objects that it names."""
 
     request: Request
     epoch: int
@@ -52,7 +52,7 @@ class Late(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Budgets: how many more of each may happen. timeouts: of moves, splits. lag: whether stores show changes late."""
+    """Budgets: how many more of each event may happen. timeouts: of moves, splits. lag: whether stores may be late."""
 
     faults: int
     takeovers: int
@@ -61,11 +61,11 @@ class Left(NamedTuple):
     lag: bool = True
     timeouts: int = 1
     slips: int = 0
-    """Requests that were under way after their sender had given them up. It only grows."""
+    """Number of requests that were under way after their sender had given up. It only grows."""
 
 
 def operators_of(left: Left, views: tuple[int, ...]) -> tuple[Operator, ...]:
-    """The operators at the start: a leader, and a second one where there may be takeovers."""
+    """The operators at the start: a leader, and a second one if `left` allows takeovers."""
     leader, other = Operator(LEADS, 1, views), Operator(STANDBY, 0, views)
     return (leader, other) if left.takeovers else (leader,)
 
@@ -90,7 +90,7 @@ class World(NamedTuple):
 
 
 def put(items: tuple[Any, ...], place: int, item: Any) -> tuple[Any, ...]:
-    """`items` with another one at `place`."""
+    """`items` with `item` at `place`."""
     return (*items[:place], item, *items[place + 1 :])
 
 
@@ -116,7 +116,7 @@ class KubeEvents:
     # -- the API server --
 
     def serve(self, world: World, request: Request, *more: int) -> tuple[tuple[int, ...], Answer]:
-        """The objects after `request`, and its answer. more: numbers that somebody holds."""
+        """The objects after `request`, and its answer. more: further object numbers that a process holds."""
         if request.verb == "list":
             found = [n for (kind, _), n in zip(self.names, world.slots, strict=True) if n and kind == request.kind]
             return world.slots, Answer(tuple(found))
@@ -126,7 +126,7 @@ class KubeEvents:
         return (world.slots if new == world.slots[slot] else put(world.slots, slot, new)), answer
 
     def held(self, world: World) -> frozenset[int]:
-        """Numbers of the objects that any process may still name."""
+        """Numbers of the objects that a process may still name."""
         found = frozenset[int]().union(*(o.views for o in world.operators))
         for operator in world.operators:
             if operator.node:
@@ -136,7 +136,7 @@ class KubeEvents:
     # -- requests --
 
     def of_operators(self, world: World, ended: Callable[[World, int, Node], World], check: Check) -> Iterator[Event]:
-        """All events of requests, watches, ends and takeovers.
+        """All events of requests, watches, exits and takeovers.
 
         ended: the world after a process of an operator has ended. check: what a landed write violates.
         """
@@ -249,7 +249,7 @@ class KubeEvents:
         return Event(f"{NAMES[place]} leads from now on, with epoch {epoch}", new, calm=calm)
 
     def seen(self, event: Event) -> Event:
-        """The event, and what the stores of operators show after it where nothing lags."""
+        """The event. If stores may not be late, they show its result immediately."""
         world = World(*event.state)  # type: ignore[arg-type]
         if world.left.lag:
             return event
@@ -271,7 +271,7 @@ request and the epoch of its sender."""
 
 
 def forgets(event: Event, fresh: Any, first: int = 0) -> Event:
-    """The event, after which a process that does not lead remembers `fresh`: it will lead as a new process.
+    """The event, after which an operator that does not lead remembers only `fresh`: it will lead as a new process.
 
     first: the place of the first operator's memory in `World.extra`.
     """
@@ -285,7 +285,7 @@ def _slipped(world: World, sent: Late) -> World:
 
 
 def may_write(role: int) -> bool:
-    """Whether the real fence lets an operator write: it was extended while it led, and its time is over afterwards."""
+    """Whether the real fence lets an operator write: it was extended while the operator led, and has expired since."""
     fence = Fence(clock=lambda: 0.0)
     if role == LEADS:
         fence.extend(1.0)

@@ -1,4 +1,4 @@
-"""``make model``: explore the models up to a number of states, and print how much that was."""
+"""``make model``: explore the models up to a number of states, and print how much was explored."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SHARES = (
     (election(faults=1, acts=1, begun=True), 0.05),
     (own_balancer(faults=1, takeovers=1, acts=2), 0.05),
 )
-"""Models, and their shares of the states."""
+"""The models, and the share of the states that each gets."""
 
 
 def main() -> int:
-    """Explore; 1 if an invariant is violated."""
+    """Explore all models; returns 1 if an invariant is violated."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--states", type=int, default=1_000_000)
     states = parser.parse_args().states

@@ -21,7 +21,7 @@ _METRICS = Metrics()
 
 
 class NoSource:
-    """A load source that nothing asks."""
+    """A load source that must not be used."""
 
     def observe(self, *_: Any) -> Any:
         """Refuse."""
@@ -87,7 +87,7 @@ def policy(**spec: Any) -> dict[str, Any]:
 
 
 class Clock:
-    """Seconds, as a test sets them."""
+    """A clock that a test sets."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds

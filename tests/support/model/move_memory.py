@@ -1,4 +1,4 @@
-"""What an operator remembers of a proposal from one round to the next, as a value that can be compared."""
+"""What an operator remembers of a proposal from one reconcile to the next, as a comparable value."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _PROPOSALS: dict[str, Proposal] = {}
 
 
 def approver_with(cluster: ClusterState, publisher: StatusPublisher, kept: Kept | None) -> Approver:
-    """An approver that remembers `kept`; None: of a process that has just started."""
+    """An approver that remembers `kept`; with None, the approver of a process that has just started."""
     approver = Approver(cluster, "main", "policy", publisher)
     if kept is None:
         return approver

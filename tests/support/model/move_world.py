@@ -1,8 +1,8 @@
-"""The model of moves: an approved proposal, repairs of owners, two operators, three brokers, two bundles, a person.
+"""The model of moves: an approved proposal, reconciliation, two operators, three brokers, two bundles, a person.
 
 Each operator runs whole rounds of the product: `BundleReconciler.reconcile`, and `Approver.attend`, whose state is in a
-ConfigMap. By the policy's rules one move may be pending at a time, or (`HOURLY`) only one move is allowed. What was
-spent is in another ConfigMap, which each round reads anew. A broker that crashes stays down and serves nothing.
+ConfigMap. The policy's rules allow one pending move at a time, or (`HOURLY`) only one move at all. What was spent is in
+another ConfigMap, which each round reads again. A broker that crashes stays down and serves nothing.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ RULES = {
     "limits": {"maxMovesInFlight": 1, "maxLostBrokersPercent": 50, "moveTimeout": "60s", "lostAfter": "30s"},
 }
 BUDGETED = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"movesInFlight": 1}}  # type: ignore[dict-item]
-"""The same bound by a disruption budget: both bundles are of one namespace."""
+"""One pending move at a time by a disruption budget: both bundles are in one namespace."""
 HOURLY = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"connectionsPercentPerHour": 60}}  # type: ignore[dict-item]
-"""Each move cuts half of the clients, so one is allowed in an hour. The model knows no time, so the hour never ends."""
+"""Each move disconnects half of the clients, so one move an hour is allowed. In the model the hour never ends."""
 OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
 MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))
 """The proposal: bundle object, bundle, source, destination."""
@@ -88,9 +88,9 @@ class MoveWorld:
     def _run(
         self, api: MemoryApi, epoch: int, views: tuple[int, ...], what: tuple[tuple[str, ...], bool, bool]
     ) -> tuple[Any, PolicyRun, StatusPublisher]:
-        """A round: the real state of the operator, its run, and a publisher whose own requests are no events.
+        """Prepare a round: the operator's real state, its `PolicyRun`, and a publisher whose requests are not events.
 
-        what: the brokers that are ready; whether the others count as lost; whether pending moves count as overdue.
+        what: names of the ready brokers; whether the others count as lost; whether pending moves count as overdue.
         """
         ready, lost, overdue = what
         raws = [self.objects[number] for number in (views[L], views[H]) if number]
@@ -215,7 +215,7 @@ class MoveWorld:
         return self._over_budget(other, reason) or _lost(old, given, reason, ready)
 
     def _over_budget(self, other: Raw, reason: str) -> str:
-        """What a move violates when the policy has moved the `other` bundle, even if that was withdrawn.
+        """What a move violates if the policy has also moved the `other` bundle, even if that move was withdrawn.
 
         Without a person, each assignment began with a move of the policy.
         """
@@ -235,7 +235,7 @@ class MoveWorld:
         return ""
 
     def settled(self, state: State) -> bool:
-        """All is served by its desired owner, and the proposal has ended, or waits until an hour is over."""
+        """Whether desired owners serve all bundles, and the proposal has ended or waits for the end of the hour."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False
@@ -244,7 +244,7 @@ class MoveWorld:
         return served and not asked and (self._state(world) in OVER or self._spent(world))
 
     def _spent(self, world: World) -> bool:
-        """Whether a move was made, perhaps withdrawn, and the budget allows no second one."""
+        """Whether a move was made, even if it was withdrawn, so that the budget allows no second one."""
         moved = any(self.objects[world.slots[slot]]["spec"].get("assignment") for slot in (L, H))
         return self._rules is HOURLY and moved
 
@@ -260,7 +260,7 @@ class MoveWorld:
 
 
 def _lost(old: Raw, given: str, reason: str, ready: Sequence[str]) -> str:
-    """What a new desired owner violates. ready: brokers that run."""
+    """What a new desired owner violates. ready: names of the running brokers."""
     wanted = old["spec"].get("owner", "")
     up = wanted in ready
     if old["spec"].get("pinned") and up and owner_of(old) == wanted:

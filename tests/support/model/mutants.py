@@ -1,4 +1,4 @@
-"""Mutants: the product's code with one mistake each. The explorer must find what each of them violates.
+"""Mutants of the product's code, each with one mistake. The explorer must find the violation of each mutant.
 
 A mutant replaces one named function, property or value of the product while a model is explored.
 """
@@ -42,7 +42,7 @@ UNCOVERED = "a hash belongs to no bundle"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake. target: ``module:name.of.attribute``. mistake: in words. world: what is explored.
+    """A mistake. target: ``module:name.of.attribute``. mistake: a description. world: makes the model to explore.
 
     violated: a part of the text of the invariant that must be found violated.
     """
@@ -60,7 +60,7 @@ class Mutant:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Replace the target while the block runs. instead: makes the replacement of the original."""
+        """Replace the target while the block runs. `instead` makes the replacement from the original."""
         module, _, path = self.target.partition(":")
         *parents, name = path.split(".")
         holder: Any = importlib.import_module(module)
@@ -76,7 +76,7 @@ class Mutant:
             type.__setattr__(holder, name, before) if isinstance(holder, type) else setattr(holder, name, before)
 
     def explored(self, most: int) -> Exploration:
-        """What the explorer finds in the mutant."""
+        """The result of exploring the mutant."""
         with self.applied():
             return explore(self.world(), most)
 
@@ -222,12 +222,12 @@ def moves(
 
 
 def budgeted_moves(faults: int = 0, takeovers: int = 0) -> Callable[[], Model]:
-    """A model of moves that only a disruption budget keeps from being pending at once."""
+    """A model of moves in which only a disruption budget keeps two moves from being pending at the same time."""
     return lambda: MoveWorld(Left(faults, takeovers, 0, 0), BUDGETED)
 
 
 def hourly_moves(faults: int = 0, takeovers: int = 0, *, lag: bool = True) -> Callable[[], Model]:
-    """A model of moves of which a disruption budget allows one in an hour. No person acts."""
+    """A model of moves in which a disruption budget allows one move an hour. No person acts."""
     return lambda: MoveWorld(Left(faults, takeovers, 0, 0, lag), HOURLY)
 
 
@@ -244,7 +244,7 @@ def unloads(
 
 
 def election(faults: int = 0, acts: int = 0, *, begun: bool = False) -> Callable[[], Model]:
-    """A model of the election with these budgets. begun: whether one leads at the start."""
+    """A model of the election with these budgets. begun: whether one process leads at the start."""
     return lambda: ElectionWorld(Budgets(faults, acts), begun=begun)
 
 

@@ -1,7 +1,7 @@
-"""An API server in memory: objects by number, and what each request makes of them.
+"""An API server in memory: objects by number, and how each request changes them.
 
-An object has one number per content, so two states with the same objects are equal. As on a real server, no write
-may bring back a version that some process still holds: `written` then numbers the content anew.
+An object has one number per content, so two states with the same objects are equal. As on a real server, no write may
+bring back a version that some process still holds: then the content gets a new number.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WRITES = frozenset({"create", "patch", "delete", "unload", "override", "drop_ove
 """Requests that change something."""
 
 Pulsar = Callable[[Raw, str, list[Any]], "tuple[Raw, Any]"]
-"""What a call of Pulsar's API makes of the cluster: it gets the cluster, the call and its arguments, and returns the
-cluster after it and the value to answer. Raises `PulsarError`."""
+"""How a call of Pulsar's API changes the cluster. It takes the cluster, the call and its arguments, and returns the
+changed cluster and the value to answer. Raises `PulsarError`."""
 
 
 class Request(NamedTuple):
-    """A request. verb: get, list, create, patch or delete; of the kind `pulsar` a call of Pulsar's admin REST API.
+    """A request. verb: get, list, create, patch or delete; for the kind `pulsar`, a call of Pulsar's admin REST API.
 
-    body: JSON; of a call its arguments. uid, version: what a delete requires, if given.
+    body: JSON; for a call, its arguments. uid, version: preconditions of a delete, if given.
     """
 
     verb: str
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
     @property
     def writes(self) -> bool:
-        """Whether it changes something."""
+        """Whether the request changes something."""
         return self.verb in WRITES
 
 
@@ -74,7 +74,7 @@ class Objects:
         return self._raw[number]
 
     def number(self, raw: Mapping[str, Any], again: int = 0) -> int:
-        """The number of an object with this content. again: how often that content was numbered anew."""
+        """The number of an object with this content. again: how often this content has got a new number."""
         meta = {key: value for key, value in raw["metadata"].items() if key != "resourceVersion"}
         text = json.dumps({**raw, "metadata": meta}, sort_keys=True)
         if (found := self._numbers.get((text, again))) is None:
@@ -155,7 +155,7 @@ class Objects:
             body.pop("status", None)
         new = merged(now, body)
         if epoch_of(new) < epoch_of(now) and epoch_of(new, -1) >= 0:
-            return Answer(error=RefusedError, text="assignment.epoch never goes back")
+            return Answer(error=RefusedError, text="assignment.epoch must not decrease")
         if new.get("spec") != now.get("spec"):
             new["metadata"] = {**new["metadata"], "generation": now["metadata"]["generation"] + 1}
         return Answer((number,)) if new == now else new

@@ -1,4 +1,4 @@
-"""The model of Pulsar's own balancer: switched off by one of two operators, and put back when no policy needs it off.
+"""The model of Pulsar's own balancer: one of two operators switches it off, and restores it if no policy needs that.
 
 The Pulsar cluster is one object: its dynamic configuration. A person sets the policy to DryRun and back, and another
 client switches the balancer on again.
@@ -27,13 +27,13 @@ C, P, Q = range(3)
 MODELLED = frozenset({"configmaps", "balancingpolicies"})
 FILE = {SHEDDING: "true", SPLITTING: "true", "loadBalancerEnabled": "true"}
 BEFORE = {SPLITTING: "true"}
-"""The dynamic configuration at the start: one switch has a value there, the other is in each broker's file alone."""
+"""The dynamic configuration at the start. It has one of the switches; the other is only in each broker's file."""
 PULSAR = {"pulsar": {"adminUrl": "http://pulsar:8080", "ownBalancing": "SwitchOff"}}
 IDS = ("x:8080",)
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
-    """What a call makes of the dynamic configuration."""
+    """How a call changes the dynamic configuration."""
     overrides = dict(cluster["overrides"])
     match call:
         case "runtime":
@@ -115,7 +115,7 @@ class OwnBalancerWorld:
             yield Event("another client switches shedding on", on, calm=False)
 
     def broken(self, state: State) -> str:
-        """What is off can be put back: its former value is stored."""
+        """Check that the former value of everything that is off is stored, so that it can be restored."""
         world = World(*state)  # type: ignore[arg-type]
         off = [name for name, value in self._overrides(world).items() if value == OFF]
         found = self._found(world)
@@ -123,7 +123,7 @@ class OwnBalancerWorld:
         return f"{' and '.join(lost)} is off, and nothing stores what it was" if lost else ""
 
     def settled(self, state: State) -> bool:
-        """With a policy that moves bundles the balancer is off; without one all is as it was found."""
+        """Whether the balancer is off with a policy that moves bundles, or is as it was found without one."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False

@@ -1,8 +1,8 @@
 """Runs the operator's coroutines one request at a time, with an event loop that has no clock and no sockets.
 
-A coroutine that was started with the same input and got the same answers makes the same next request. So a running
-process is a number: that of its input and its answers so far. Each number is worked out once, by running the real
-coroutine from its start, and is then looked up. A process that waits can end at any time: it is forgotten.
+A coroutine that was started with the same input and got the same answers makes the same next request. So a number
+represents a running process: its input and its answers so far. What a process does next is computed once, by running
+the real coroutine from its start, and is then looked up. A waiting process can end at any time: it is forgotten.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IDLE = 0
 
 
 class _NoSelector:
-    """Nothing to wait for: time passes when nothing else can happen."""
+    """A selector that never waits: time passes when nothing else can happen."""
 
     def select(self, _timeout: float | None) -> list[Any]:
         return []
@@ -51,26 +51,26 @@ class QuietLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def run_in_executor(self, _executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """Call `func` at once: a thread would be another source of chance."""
+        """Call `func` immediately: a thread would make the order of events random."""
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  it belongs to whoever awaits
+        except Exception as error:  # noqa: BLE001  (the awaiting coroutine gets it)
             future.set_exception(error)
         return future
 
     def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
-        """As usual; once the process is `over`, nothing happens any more."""
+        """Schedule as usual; once the process is `over`, do nothing."""
         if self.over:
             return asyncio.Handle(callback, args, self, context)
         return super().call_soon(callback, *args, context=context)
 
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
-        """There is one thread."""
+        """Schedule as usual: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def settle(self, waits: Callable[[], bool]) -> None:
-        """Run until nothing is left to do but to wait for an answer (`waits`)."""
+        """Run until the process can only wait for an answer (`waits`), or is done."""
         before = asyncio_events._get_running_loop()
         asyncio_events._set_running_loop(self)
         try:
@@ -83,7 +83,7 @@ class QuietLoop(asyncio.BaseEventLoop):
 
 
 class Wire:
-    """The requests of one process that were not answered yet."""
+    """The unanswered requests of one process."""
 
     def __init__(self, loop: QuietLoop, objects: Objects) -> None:
         self._loop, self.objects = loop, objects
@@ -105,7 +105,7 @@ class Wire:
 
 
 class MemoryApi:
-    """Kube's `Api` for one process. Kinds in `modelled` go to the model; all others are answered at once.
+    """Kube's `Api` for one process. Kinds in `modelled` go to the model; all others are answered immediately.
 
     known: objects of other kinds, by kind and name.
     """
@@ -117,7 +117,7 @@ class MemoryApi:
 
     @property
     def real(self) -> Api:
-        """As the type that production code asks for."""
+        """This object, typed as production code requires."""
         return cast("Api", self)
 
     async def _one(self, request: Request) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class Processes:
 
     def _run(self, program: str, what: Any, answers: tuple[Answer, ...]) -> tuple[Request | None, Any]:
         before, loop = logging.root.manager.disable, QuietLoop()
-        logging.disable(logging.CRITICAL)  # what fails here is meant to
+        logging.disable(logging.CRITICAL)  # failures here are intended
         wire = Wire(loop, self._objects)
         api = MemoryApi(wire, self._modelled, self._known)
         task = loop.create_task(self._programs[program](api, what))
@@ -239,11 +239,11 @@ class Processes:
 
 
 def _forget(loop: QuietLoop, wire: Wire) -> None:
-    """End a process where it is, without letting it do anything more."""
+    """End a process without letting it do anything more."""
     loop.over = True
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False  # type: ignore[attr-defined]
-        with contextlib.suppress(RuntimeError):  # it awaits something while it ends
+        with contextlib.suppress(RuntimeError):  # the coroutine awaits something while it ends
             task.get_coro().close()  # type: ignore[union-attr]
     wire.waiting.clear()
     loop.close()

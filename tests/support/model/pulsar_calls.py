@@ -23,7 +23,7 @@ LINKED: dict[str, Any] = {"pulsar": {"adminUrl": "http://pulsar:8080"}}
 
 
 def link(cluster: ClusterState) -> None:
-    """Have the state of an operator, whose policy is `LINKED`, know the cluster's brokers."""
+    """Tell the state of an operator with the policy `LINKED` about the cluster's brokers."""
     cluster.relink()
     cluster.link.ids = dict(IDS)
 
@@ -36,7 +36,7 @@ class MemoryAdmin:
 
     @property
     def real(self) -> Admin:
-        """As the type that production code asks for."""
+        """This object, typed as production code requires."""
         return cast("Admin", self)
 
     async def _call(self, call: str, *arguments: Any) -> Any:
@@ -44,7 +44,7 @@ class MemoryAdmin:
         return json.loads(answer.text)
 
     def without_budget(self) -> MemoryAdmin:
-        """Itself: nothing is budgeted."""
+        """This object: the number of requests has no budget here."""
         return self
 
     async def load_manager(self) -> LoadManager:
@@ -60,7 +60,7 @@ class MemoryAdmin:
         return cast("Mapping[str, str]", await self._call("runtime", broker))
 
     async def version(self, _broker: str) -> str:
-        """One that resets removed values."""
+        """A version in which a broker resets removed values."""
         return "4.0.8"
 
     async def overrides(self) -> Mapping[str, str]:

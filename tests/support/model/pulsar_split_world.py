@@ -1,11 +1,11 @@
 """The model of a split by Pulsar: two operators split one bundle, and keep its objects in step with the cluster.
 
 Each operator runs rounds of `SplitController` with `PulsarSplitExecutor`, and rounds of the sync: `OwnerSync` and
-`NamespaceSync`. The Pulsar cluster is one object: boundaries, owners, the boundaries that its brokers answer with, and
-the owners by the load reports of modular brokers; these two may be older. Another client may split the bundle
-elsewhere, Pulsar may move a half, and a person acts, too.
+`NamespaceSync`. The Pulsar cluster is one object. It has boundaries, owners, the boundaries that its brokers answer
+with, and the owners in the load reports of modular brokers. The last two may be out of date. Another client may split
+the bundle at other positions, Pulsar may move a half, and a person acts, too.
 
-Desired owners are carried out by one event: `unload_world` explores how.
+One event carries out a desired owner. `unload_world` explores the steps of that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MODELLED = frozenset({"bundles", "bundlesplits"})
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
-    """What a call makes of the cluster. `known`: the boundaries that brokers answer with; `told`: owners by reports."""
+    """How a call changes the cluster. `known`: boundaries that brokers answer with; `told`: owners in load reports."""
     owners: dict[str, str] = cluster["owners"]
     match call:
         case "boundaries":
@@ -249,7 +249,7 @@ class PulsarSplitWorld:
         return ""
 
     def broken(self, state: State) -> str:
-        """Every hash is covered by an object."""
+        """Check that an object covers every hash."""
         world, at = World(*state), FIRST  # type: ignore[arg-type]
         for low, high in sorted(part for slot, part in enumerate(RANGES) if world.slots[slot]):
             if low <= at:
@@ -257,7 +257,7 @@ class PulsarSplitWorld:
         return "" if at == LAST else "a hash belongs to no bundle"
 
     def settled(self, state: State) -> bool:
-        """The split has ended, and there is one object for each bundle of Pulsar, with its owner."""
+        """Whether the split has ended, and each bundle of Pulsar has one object with its owner."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False

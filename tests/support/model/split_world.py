@@ -106,7 +106,7 @@ class SplitWorld:
                 yield Event(f"a person {text}", world._replace(slots=slots, left=left), calm=False)
 
     def broken(self, state: State) -> str:
-        """Every hash is covered by an object, and served by one broker at most."""
+        """Check that an object covers every hash, and that at most one broker serves it."""
         world = World(*state)  # type: ignore[arg-type]
         covered = world.slots[P] or (world.slots[L] and world.slots[H])
         if not covered:
@@ -118,7 +118,7 @@ class SplitWorld:
         return ""
 
     def settled(self, state: State) -> bool:
-        """All is served by its desired owner, and the split has ended and left nothing."""
+        """Whether desired owners serve all bundles, and the split has ended without leftovers."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False
@@ -140,7 +140,7 @@ class SplitWorld:
 
 
 async def split_round(cluster: ClusterState, executor: SplitExecutor, clock: Clock, *, late: bool) -> None:
-    """A round of splits that all began at 0 s. late: whether they have taken too long since."""
+    """A round of splits that all began at 0 s. late: whether they have timed out."""
     controller = SplitController(cluster, executor)
     for record in cluster.stores.splits.items.values():
         controller._since[record.uid] = 0.0

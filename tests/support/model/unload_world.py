@@ -1,8 +1,8 @@
 """The model of unloads: one bundle of a Pulsar cluster is moved to its desired owner by one of two operators.
 
 Each operator runs whole attempts of `BundleUnload`, and rounds of `BundleReconciler`. The Pulsar cluster is one object:
-who owns the bundle, and to whom it goes next. After an unload no broker owns it until a client, or a lookup, asks for
-it. Pulsar may give it to another broker than the one that was named. A person moves it, too.
+the owner of the bundle, and its next owner. After an unload no broker owns the bundle until a client, or a lookup, asks
+for it. Pulsar may give it to another broker than the named one. A person moves it, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ B, Q = range(2)
 
 
 def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
-    """What a call makes of the owner. `goes` is the broker that Pulsar remembers for an unowned bundle."""
+    """How a call changes the owner. `goes` is the broker that Pulsar remembers for an unowned bundle."""
     match call:
         case "owner":
             return cluster, cluster["owner"]
@@ -170,7 +170,7 @@ class UnloadWorld:
         return world if node.program == "repair" else world._replace(extra=put(world.extra, place, node.result))
 
     def _pulsar(self, world: World) -> Iterator[Event]:
-        """A client asks for the bundle, and a broker takes it; or another one, which nothing asked for."""
+        """A client asks for the bundle and a broker takes it: the remembered one or, unrequested, another one."""
         cluster = self.objects[world.slots[Q]]
         if cluster["owner"]:
             return
@@ -204,12 +204,12 @@ class UnloadWorld:
         return ""
 
     def broken(self, state: State) -> str:
-        """Nothing beyond what `_check` finds at each write: a Pulsar cluster has one owner of a bundle by itself."""
+        """Nothing: `_check` checks each write, and a Pulsar cluster never has two owners of a bundle."""
         del state
         return ""
 
     def settled(self, state: State) -> bool:
-        """The bundle is where it should be, and its object says so."""
+        """Whether the bundle is where it should be, and its object says so."""
         world = World(*state)  # type: ignore[arg-type]
         raw, cluster = self.objects[world.slots[B]], self.objects[world.slots[Q]]
         owner = raw["spec"].get("owner", "")

@@ -13,7 +13,7 @@ DIVIDING: dict[str, Any] = {
     "shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}},
     "split": {"type": "BundleSplitterTask"},
 }
-"""A policy that splits bundles and moves none by itself."""
+"""The spec of a policy that splits bundles and moves none."""
 
 
 def ask(env: PolicyEnvironment, word: str, proposal: str | None = None, *, by: str | None = None) -> None:
@@ -38,7 +38,7 @@ def progress(env: PolicyEnvironment) -> dict[str, Any]:
 
 
 def command(env: PolicyEnvironment) -> tuple[str, str]:
-    """Status and message of the last annotation's result."""
+    """Status and message of the condition that answers the last annotation."""
     [found] = [c for c in env.status()["conditions"] if c["type"] == "CommandTaken"]
     return found["status"], found["message"]
 
@@ -63,7 +63,7 @@ def destinations(found: dict[str, Any]) -> dict[str, str]:
 
 
 def moved(env: PolicyEnvironment) -> dict[str, str]:
-    """Desired owner by bundle, of those that differ from the start."""
+    """The desired owner of each bundle whose desired owner differs from the start."""
     first = env.load.bundles.owner.tolist()
     home = {
         env.names[full]: env.load.brokers.names[owner]

@@ -1,4 +1,4 @@
-"""What people ask for in TopicNamespaces and Brokers, and what comes of it, on a `PolicyEnvironment`."""
+"""Constraints that people write into TopicNamespaces and Brokers, and their effects, on a `PolicyEnvironment`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.0)
 
 
 async def ask(env: PolicyEnvironment, space: str, **spec: Any) -> None:
-    """A person edits the TopicNamespace, and the operator has seen it."""
+    """Edit a TopicNamespace as a person does, and wait until the operator has seen it."""
     found = env.rest.patch(env.path("topicnamespaces", space), {"spec": spec})
     await shown(env.cluster.stores.topic_namespaces.items, space, found)
 
 
 async def describe(env: PolicyEnvironment, name: str, **spec: Any) -> None:
-    """A person says what a broker is, and the operator has seen it."""
+    """Edit a Broker as a person does, and wait until the operator has seen it."""
     found = env.rest.patch(env.path("brokers", name), {"spec": spec})
     await shown(env.cluster.stores.brokers.items, name, found)
 
 
 async def start_pod(env: PolicyEnvironment, name: str, at: float) -> None:
-    """The pod of a broker has started then (epoch seconds), and the operator has seen it."""
+    """Set the start of a broker's pod (epoch seconds), and wait until the operator has seen it."""
     pods = f"/api/v1/namespaces/{env.namespace}/pods"
     spec = {"containers": [{"name": "broker", "image": "none"}]}
     env.rest.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
@@ -43,7 +43,7 @@ async def shown(items: Any, name: str, found: Any) -> None:
 
 
 async def examine(env: PolicyEnvironment) -> None:
-    """The operator looks at what is asked; what it writes has been seen."""
+    """Let the operator check the constraints, and wait until its stores show what it wrote."""
     await Examiner(env.cluster).examine()
     versions = env.versions("topicnamespaces")
     items = env.cluster.stores.topic_namespaces.items

@@ -1,4 +1,4 @@
-"""An environment for thousands of bundles, which are made all at once."""
+"""An environment for thousands of bundles, which it creates in bulk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab_testbed.simulated.bulk import make_bundles
 
 
 class BulkEnvironment(PolicyEnvironment):
-    """An environment whose bundles are made all at once."""
+    """An environment that creates its bundles in bulk."""
 
     def __init__(self, plane: ControlPlane, namespace: str, load: ClusterLoad) -> None:
         super().__init__(plane, namespace, load)

@@ -1,4 +1,4 @@
-"""Helpers for splits by brokers: a person's orders, the ring, and an operator that may die."""
+"""Helpers for splits that brokers carry out: a person's requests, the ring, and an operator that may die."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SPLIT_LOAD = cluster(bundles={"a": [1] * 32, "b": [1]}, a=0.5, b=0.5, c=0.1)
 
 
 class DiedError(BaseException):
-    """The operator died: nothing in it can catch that."""
+    """The operator died. The operator's code does not catch this exception."""
 
 
 @dataclass
 class Life:
-    """An operator that dies after `writes` writes (None: never).
+    """The life of an operator that dies after `writes` writes (None: never).
 
     check: called with the arguments of each write that was made. error: what a write raises from then on.
     alive: whether every write was made.
@@ -39,7 +39,7 @@ class Life:
 
 
 class Mortal:
-    """Passes calls on to `inner` as long as `life` lasts. names: the methods that write."""
+    """Forwards calls to `inner` as long as `life` lasts. names: the methods that write."""
 
     def __init__(self, inner: Any, life: Life, *names: str) -> None:
         self.inner, self._life, self._names = inner, life, names
@@ -79,7 +79,7 @@ class SplitOperator:
             check_served(self.env, self.lost)
 
     async def round(self, *, after: float = 0.0, lost: str = "") -> None:
-        """One round on up-to-date stores, `after` seconds later. lost: a broker that serves nothing."""
+        """Run one round on up-to-date stores, `after` seconds later. lost: a broker that serves nothing."""
         self.env.clock += after
         self.lost = frozenset({lost} - {""})
         await self.env.seen()
@@ -115,14 +115,14 @@ def bundle_of(env: PolicyEnvironment, row: int = 0) -> str:
 
 
 def halve(env: PolicyEnvironment, row: int = 0, name: str = "halve", **spec: Any) -> str:
-    """Order that a bundle is halved, as a person does; returns the bundle."""
+    """Create a BundleSplit that halves a bundle, as a person does; returns the bundle's name."""
     bundle = bundle_of(env, row)
     order(env, name, **{"bundle": bundle, "boundaries": [half(bundle)], **spec})
     return bundle
 
 
 def failed(env: PolicyEnvironment, name: str = "halve") -> tuple[str, str]:
-    """Which condition says why a split failed, in one word."""
+    """Type and reason of the condition that says why a split failed."""
     status = split_status(env, name)
     assert status["phase"] == "Failed", status
     accepted, complete = condition(status, "Accepted"), condition(status, "Complete")

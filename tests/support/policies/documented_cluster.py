@@ -1,4 +1,4 @@
-"""The cluster for the commands of documentation pages: the demo's, with a shell in the reader's position."""
+"""The demo's cluster for the commands of documentation pages, with a shell that runs them as a reader would."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class DocumentedCluster:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of the process. Spark, if it is just starting, may finish that first."""
+    """Wait until the process exits. If Spark is just starting, it may finish that first."""
     try:
         process.wait(300)
     except subprocess.TimeoutExpired:
@@ -119,9 +119,9 @@ def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[Do
 
 @contextmanager
 def _deployed(stage: DemoCluster) -> Iterator[None]:
-    """Run the operator, and restart it whenever it ends, as a Deployment does.
+    """Run the operator, and restart it whenever it exits, as a Deployment does.
 
-    Where other work takes its processor for seconds it loses its Lease, and then it ends.
+    If other work takes the processor for seconds, the operator loses its Lease and exits.
     """
     over = threading.Event()
 
@@ -173,6 +173,6 @@ def _names(stage: DemoCluster, pulsar: str) -> dict[str, str]:
         "--namespace messaging": "--namespace demo",
         "-n messaging": "-n demo",
         "trimtab run ": "trimtab run --http-port 0 ",
-        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, so it counts
+        "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, so it wins
         "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays all of them
     }

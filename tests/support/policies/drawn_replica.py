@@ -22,8 +22,9 @@ _HOT, _COOL = 0.95, 0.1
 
 
 class ShiftingSource:
-    """The broker with most bundles is hot, and they share its load equally. So half of them must go, and another gets
-    hot.
+    """A source in which the broker with most bundles is hot, and its bundles share the load equally.
+
+    So half of these bundles must move, and then another broker is hot.
     """
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:

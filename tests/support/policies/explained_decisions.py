@@ -1,4 +1,4 @@
-"""Decisions on two clusters, and what `trimtab explain` has to answer from."""
+"""Decisions on two clusters, and the data from which `trimtab explain` answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_bundle(record: DecisionRecord, name: str, owner: str, facts: Facts = FACT
 
 
 def written_by(manager: str, at: float, *, made: float = NOW - 9000) -> dict[str, Any]:
-    """What a Bundle object says of who wrote its owner."""
+    """The metadata of a Bundle object, whose `managedFields` name who wrote its owner."""
     entry = {"manager": manager, "time": timestamp(at), "fieldsV1": {"f:spec": {"f:owner": {}}}}
     return {"metadata": {"creationTimestamp": timestamp(made), "managedFields": [entry]}}
 

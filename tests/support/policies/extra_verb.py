@@ -1,4 +1,4 @@
-"""A verb that another package adds: it ends with 1, or fails on request."""
+"""A verb that another package adds: it returns exit code 1, or raises an error on request."""
 
 from __future__ import annotations
 

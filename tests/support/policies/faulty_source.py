@@ -42,13 +42,13 @@ class FaultySource:
     source: LoadSource = field(init=False)
 
     def enter(self, policy: str, **settings: float) -> None:
-        """A policy's source without any memory."""
+        """Open the source of `policy`, without averages of earlier cycles."""
         bounds = {"window": WINDOW, "max_age": MAX_AGE, "timeout": 2.0} | settings
         self.policy = policy
         self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
 
     def files(self) -> dict[str, int]:
-        """Every file of the policy's history and state, and its size."""
+        """The size of every file of the policy's history and state."""
         root, key = Path(self.sources.history_dir), self.policy.replace("/", ".", 1)
         found = [*root.glob(f"history/*/policy={key}/*/*/*.parquet"), *root.glob(f"state/{self.policy}/*/*.parquet")]
         return {str(path.relative_to(root)): path.stat().st_size for path in sorted(found)}
@@ -85,7 +85,7 @@ class FaultySource:
 
 @contextmanager
 def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultySource]:
-    """Start it with Prometheus (`program`) in `folder` and cycles of `sources`."""
+    """Start the brokers and Prometheus (`program`) in `folder`; `sources` runs the cycles."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
         server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))

@@ -27,7 +27,7 @@ class Meanwhile(StaticSource):
 class Silent(StaticSource):
     """Never answers."""
 
-    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  (a protocol)
         return Future()
 
 
@@ -38,7 +38,7 @@ class Slow(StaticSource):
         super().__init__(load)
         self.answer: Future[Observation] = Future()
 
-    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  (a protocol)
         return self.answer
 
 
@@ -57,5 +57,5 @@ class Counting(StaticSource):
 class Broken(StaticSource):
     """Has a defect."""
 
-    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  the port's face
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  (a protocol)
         raise KeyError("cpu")

@@ -1,4 +1,4 @@
-"""One policy's loop on a real API server, driven turn by turn: what is measured is drawn, brokers answer when told."""
+"""One policy's loop on a real API server, run step by step: the load is generated, brokers act when a test says so."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from trimtab_strategies.testing import NOW
 from trimtab_testbed.servers.kube import ControlPlane
 
 WINDOW = 60.0
-"""Seconds over which rates are taken: a policy's default."""
+"""Seconds over which rates are computed: a policy's default."""
 
 
 def eager(**limits: Any) -> dict[str, Any]:
-    """The spec of a policy that acts on what it sees now, without averages and minima."""
+    """The spec of a policy that acts on the current load, without averages and minima."""
     return {
         "mode": "Auto",
         "shedder": {
@@ -51,13 +51,13 @@ def eager(**limits: Any) -> dict[str, Any]:
 
 
 def refit(cluster: ClusterState, **tools: Any) -> None:
-    """Exchange tools of a cluster's state in place. It is frozen: only a test does that."""
+    """Replace tools of a cluster's state in place. The state is frozen: only a test does that."""
     for name, tool in tools.items():
         object.__setattr__(cluster, name, tool)
 
 
 class PromptEvents(EventPoster):
-    """Posts each Event before the test goes on, so that `PolicyEnvironment.events` shows it."""
+    """Posts each Event before the test continues, so that `PolicyEnvironment.events` shows it."""
 
     async def post(self, *event: Any, **fields: Any) -> None:
         """Post one Event."""
@@ -116,7 +116,7 @@ class PolicyEnvironment:
     async def run_policy(
         self, scenario: Callable[[PolicyEnvironment], Awaitable[None]], spec: Mapping[str, Any]
     ) -> None:
-        """Run `scenario` beside stores that follow."""
+        """Run `scenario` while the stores follow the API server."""
         self.build()
         async with Api.connect(self.kubeconfig, observe=self._count) as api:
             clocks = {"now": lambda: self.clock + self.wall_step, "clock": lambda: self.clock, "chance": lambda: 0.0}
@@ -128,7 +128,7 @@ class PolicyEnvironment:
                 for store in self.cluster.stores.all():
                     await store.synced.wait()
                 await scenario(self)
-        await asyncio.sleep(0.05)  # TLS connections say good-bye to each other, as aiohttp does not wait for that
+        await asyncio.sleep(0.05)  # for the shutdown of TLS connections, for which aiohttp does not wait
 
     def _count(self, verb: str, _code: str, _seconds: float) -> None:
         self.requests[verb] += 1
@@ -140,28 +140,28 @@ class PolicyEnvironment:
         return self.source.observe(topology, at)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """The same, of the brokers alone."""
+        """What `source` measures of the brokers alone."""
         return self.source.observe_brokers(topology, at)
 
     def close(self) -> None:
-        """It belongs to the test."""
+        """Do nothing: the source belongs to the test."""
 
     # -- what happens --
 
     async def reconcile(self, *, after: float = 0.0) -> None:
-        """One turn of the loop, `after` seconds later, on stores that have seen all there is."""
+        """Run one turn of the loop, `after` seconds later, on up-to-date stores."""
         self.clock += after
         await self.seen()
         await self.loop.reconcile()
         await self.seen()
 
     def restart(self) -> None:
-        """Restart the operator: it knows only what the API server holds."""
+        """Restart the operator: it then knows only what is on the API server."""
         self.loop = PolicyLoop("main", self.loop.uid, self.cluster, self.loop.read)
         refit(self.cluster, pending_moves=PendingMoves(), lost_brokers=LostBrokers())
 
     async def whole_turn(self, *, after: float = 0.0) -> None:
-        """A turn as the running loop makes it, which survives what goes wrong."""
+        """Run a turn as the running loop does, which survives errors."""
         self.clock += after
         await self.seen()
         stopped = asyncio.Event()
@@ -172,7 +172,7 @@ class PolicyEnvironment:
         await self.seen()
 
     async def cycle(self) -> None:
-        """A turn in which a cycle is due."""
+        """Run a turn in which a cycle is due."""
         await self.reconcile(after=WINDOW)
 
     async def seen(self) -> None:
@@ -192,12 +192,12 @@ class PolicyEnvironment:
             await until(f"the store shows the {plural}", shown)
 
     async def land(self) -> None:
-        """Every broker confirms the bundles that it should serve, and the stores have seen it."""
+        """Let every broker confirm the bundles that it should serve, and wait until the stores have seen that."""
         self.confirm()
         await self.seen()
 
     def confirm(self) -> None:
-        """Every broker confirms the bundles that it should serve."""
+        """Let every broker confirm the bundles that it should serve."""
         for name, found in self.bundles().items():
             generation, status = found["metadata"]["generation"], found.get("status", {})
             if found["spec"].get("owner") and generation > status.get("observedGeneration", 0):
@@ -205,14 +205,14 @@ class PolicyEnvironment:
                 self.rest.patch(self.path("bundles", name, "status"), {"status": body})
 
     def give(self, name: str, owner: str) -> None:
-        """What a person does with kubectl."""
+        """Set a bundle's desired owner, as a person does with kubectl."""
         self.rest.patch(self.path("bundles", name), {"spec": {"owner": owner}})
 
     def edit(self, **spec: Any) -> None:
         self.rest.patch(self.path("balancingpolicies", "main"), {"spec": spec})
 
     def hold_lease(self) -> None:
-        """An operator holds the Lease, and goes on doing so for an hour."""
+        """Create a Lease that an operator holds for the next hour."""
         spec = {
             "holderIdentity": "trimtab-1",
             "renewTime": micro_timestamp(time.time()),
@@ -234,7 +234,7 @@ class PolicyEnvironment:
         return found.get(kind, ("", ""))
 
     def message(self, kind: str, name: str = "main") -> str:
-        """What the policy's condition of this kind says."""
+        """The message of the policy's condition of this kind."""
         (found,) = (c["message"] for c in self.status(name)["conditions"] if c["type"] == kind)
         return str(found)
 
@@ -270,7 +270,7 @@ Scenario = Callable[[PolicyEnvironment], Awaitable[None]]
 
 
 class RunPolicy(Protocol):
-    """Runs a scenario on a cluster of that load, with a policy of that spec."""
+    """Runs a scenario on a cluster with the given load and policy."""
 
     def __call__(self, load: ClusterLoad, scenario: Scenario, /, **spec: Any) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Records of real decisions on drawn clusters."""
+"""Records of real decisions on generated clusters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def settings(**spec: Any) -> Settings:
 def decided(
     load: ClusterLoad, *, at: float = NOW, moved: int = 0, shown: HeldBack | None = None, **spec: Any
 ) -> DecisionRecord:
-    """What is recorded of a decision on `load`, all its moves written, or only shown for that reason.
+    """The record of a decision on `load`. All its moves were written, or only shown for the reason in `shown`.
 
     moved: moves within the hour before, all made a minute before.
     """
@@ -46,7 +46,7 @@ def decided(
 
 
 def cycle_result(load: ClusterLoad, found: Decision, shown: HeldBack | None = None) -> CycleResult:
-    """The result of a cycle with this decision, all its moves written, or only shown for that reason."""
+    """The result of a cycle with this decision. All its moves were written, or only shown for the reason in `shown`."""
     names = {name: bundle_name(*parse_pulsar_bundle(name)) for name in found.plan.named}
     return CycleResult(
         started=load.now,

@@ -1,4 +1,4 @@
-"""Builders of the operator's records, varied only in what a test is about."""
+"""Builders of the operator's records with default values: a test sets only the fields that it is about."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAN = float("nan")
 
 
 def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **changes: Any) -> BundleRecord:
-    """A bundle of `owner`, served by `serving` (default: the owner), whose desired owner is not open."""
+    """A bundle with the desired owner `owner`, served by `serving` (default: `owner`), and without a pending move."""
     fields: dict[str, Any] = {
         "name": name,
         "topic_namespace": "t-n",
@@ -35,12 +35,12 @@ def bundle(name: str = "b", owner: str = "x", serving: str | None = None, **chan
 
 
 def moving_bundle(name: str = "b", source: str = "x", destination: str = "y", **changes: Any) -> BundleRecord:
-    """A bundle served by `source` with the open desired owner `destination`."""
+    """A bundle served by `source`, with a pending move to `destination`."""
     return bundle(name, destination, source, **{"generation": 4, "observed_generation": 3, **changes})
 
 
 def _serving(pod: str) -> dict[str, Any]:
-    """The condition of a Broker whose pod is ready, since the beginning of time."""
+    """The condition of a Broker whose pod has been ready since 1970."""
     since = "1970-01-01T00:00:00Z"
     return {
         "type": "Ready",

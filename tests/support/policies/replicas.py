@@ -61,7 +61,7 @@ class Gate:
         self._loop.close()
 
     def cut(self) -> None:
-        """Pass nothing on and answer nothing, as a network that drops packets."""
+        """Forward nothing and answer nothing, like a network that drops packets."""
         self.proxy.hanging = True
         self._loop.call_soon_threadsafe(self.proxy.cut)
 
@@ -120,7 +120,7 @@ class Replica:
         return self.page("readyz")
 
     def page(self, path: str) -> str:
-        """The text that it serves at `path`; empty if the status is not 200."""
+        """The text that the replica serves at `path`; empty if the status is not 200."""
         found = re.search(r"serving /metrics, /healthz and /readyz on (\S+)", self.log)
         if found is None:
             return ""
@@ -135,12 +135,12 @@ class Replica:
         return "trimtab_leader 1.0" in self.page("metrics")
 
     def epoch(self) -> int:
-        """Epoch of its term; 0 if it never led."""
+        """The epoch in which the replica led; 0 if it never led."""
         found = re.search(rf"{self.name} leads, epoch (\d+)", self.log)
         return int(found[1]) if found else 0
 
     def ended(self, within: float = 30.0) -> int:
-        """Wait until the process ends by itself; returns its exit code."""
+        """Wait until the process exits by itself; returns its exit code."""
         until(f"{self.name} ends", lambda: not self.server.running, within)
         assert self.server.returncode is not None
         return self.server.returncode
@@ -235,7 +235,7 @@ class ReplicaCluster:
         self.rest.create(f"{API}/balancingpolicies", body)
 
     def drop_policy(self) -> None:
-        """Remove Kopf's finalizer, as no operator does so."""
+        """Delete the policy, and remove Kopf's finalizer, because no operator removes it."""
         path = f"{API}/balancingpolicies/{POLICY}"
         if self.policy():
             self.rest.patch(path, {"metadata": {"finalizers": None}})
@@ -364,7 +364,7 @@ def write_on(gate: Gate, count: int, then: Callable[[], None]) -> None:
 
 
 def pause(replica: Replica) -> None:
-    """Stop the process with SIGSTOP: it exists and does nothing."""
+    """Stop the process with SIGSTOP: it still exists, but does nothing."""
     replica.server.send(signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""Runs a verb of `trimtab` beside the environment of a policy, as people run it beside an operator."""
+"""Runs a verb of `trimtab` on the environment of a policy, as people run it while an operator runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def run_verb(
     words: Sequence[str],
     meanwhile: Callable[[], Awaitable[None]] | None = None,
 ) -> Said:
-    """Run `trimtab` with `words` in a thread. meanwhile: is run again and again until the verb ends."""
+    """Run `trimtab` with `words` in a thread. meanwhile: called repeatedly until the verb is done."""
     capsys.readouterr()
     running = asyncio.create_task(asyncio.to_thread(main, [*words, "--kubeconfig", env.kubeconfig]))
     while meanwhile is not None and not running.done():

@@ -114,12 +114,12 @@ class OperatorProcess:
             return 0, str(error)
 
     def stop(self, within: float = 20.0) -> int | None:
-        """End it with SIGTERM, after `within` seconds with SIGKILL; returns the exit code."""
+        """Stop the process with SIGTERM, after `within` seconds with SIGKILL; returns the exit code."""
         self._server.stop(within)
         return self._server.returncode
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, so that it finishes nothing."""
+        """Kill the process with SIGKILL, so that it finishes nothing."""
         self._server.kill()
 
 

@@ -1,4 +1,4 @@
-"""Brokers of a soak: what each really serves. They follow desired owners by a watch of their own, as real ones do."""
+"""Brokers of a soak: what each really serves. They follow desired owners through their own watch, as real ones do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_operator.aio import at_most, ended
 from trimtab_operator.kube.client import BUNDLES, Api, ApiError, NotFoundError
 
 WRITERS = 32
-"""Confirmations under way at once."""
+"""The most concurrent confirmations."""
 
 
 class SoakBrokers:
@@ -34,7 +34,7 @@ class SoakBrokers:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While the block runs, brokers follow."""
+        """Let brokers follow desired owners while the block runs."""
         tasks = [asyncio.create_task(self._watch()), asyncio.create_task(self._act())]
         try:
             await self._listed.wait()
@@ -43,12 +43,12 @@ class SoakBrokers:
             await ended(*tasks)
 
     def crash(self, broker: str) -> None:
-        """Let a broker lose all that it serves."""
+        """Let a broker crash: it serves nothing any more."""
         self.down.add(broker)
         self.serving |= {name: "" for name, by in self.serving.items() if by == broker}
 
     def hear(self) -> None:
-        """Let all brokers run and follow again. One that comes back serves what it still owns."""
+        """Let all brokers run and follow again. A broker that comes back serves what it still owns."""
         for name, by in self.serving.items():
             asked, told = self._told.get(name, ("", ""))
             if not by and asked == told and asked in self.down:
@@ -67,7 +67,7 @@ class SoakBrokers:
 
     async def _watch(self) -> None:
         while True:
-            with suppress(ApiError):  # a watch that breaks, or is too old: list again
+            with suppress(ApiError):  # the watch broke or is too old: list again
                 version = await self._list()
                 self._listed.set()
                 while True:
@@ -107,7 +107,7 @@ class SoakBrokers:
         return bool(bundle["spec"].get("owner")) and bundle["metadata"]["generation"] > seen
 
     def _can(self, bundle: dict[str, Any]) -> bool:
-        """Whether the next owner, and the one before, are there and follow."""
+        """Whether both the desired owner and the current owner run and follow."""
         away = self.down | self.deaf
         return bundle["spec"]["owner"] not in away and self.serving[bundle["metadata"]["name"]] not in self.deaf
 

@@ -106,7 +106,7 @@ class SplitModel:
             bundle["metadata"]["generation"] += 1
 
     def serve(self, name: str) -> None:
-        """Let the brokers carry out one half of an open desired owner: release or take."""
+        """Let the brokers carry out one half of a pending move: release or take."""
         if name not in self.bundles or not owner_pending(self.bundles[name]):
             return
         bundle, desired = self.bundles[name], self.bundles[name]["spec"]["owner"]

@@ -1,6 +1,6 @@
 """A small cluster whose pods belong to a StatefulSet: kube-controller-manager restarts them one after the other.
 
-A simulated kubelet makes pods ready some time after their creation, and removes them after their end.
+A simulated kubelet makes pods ready some time after their creation, and removes them after they have stopped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LOOK_EVERY = 0.2
 STARTS_WITHIN = 2.0
 GRACE = 30.0
-"""Seconds between two reads of the pods; from a pod's creation until it is ready; for its graceful end."""
+"""Seconds between two reads of the pods; from a pod's creation until it is ready; of its grace period."""
 
 
 def level(count: int, bundles: int) -> ClusterScenario:
@@ -49,8 +49,8 @@ class RestartWitness:
     """The brokers' own reports of the start and end of serving.
 
     serving: serving brokers by bundle. served_by: the last one by bundle. moves: number of times that another broker
-    started to serve it, by bundle. twice: bundles that two brokers served at once. gap: longest time in seconds without
-    a broker.
+    started to serve it, by bundle. twice: bundles that two brokers served at the same time. gap: longest time in
+    seconds without a broker.
     """
 
     serving: dict[str, set[str]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class RestartWitness:
     gap: Counter[str] = field(default_factory=Counter)
     _left_at: dict[str, float] = field(default_factory=dict)
 
-    def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  as a world tells it
+    def told(self, broker: str, bundle: str, serves: bool) -> None:  # noqa: FBT001  (a protocol)
         """Note the start or end of serving."""
         now, serving = time.monotonic(), self.serving.setdefault(bundle, set())
         if not serves:
@@ -77,7 +77,7 @@ class RestartWitness:
 
 @dataclass
 class Kubelet:
-    """Context manager: does a kubelet's part with the pods of `world`, and starts and stops their brokers.
+    """Context manager that acts as a kubelet for the pods of `world`, and starts and stops their brokers.
 
     The broker of a terminating pod serves until it has given all bundles away, or the grace period is over. cut_off:
     what it still served at that time. peak: highest CPU of a broker at a read, in percent.
@@ -107,7 +107,7 @@ class Kubelet:
         try:
             while not self._over.wait(LOOK_EVERY):
                 self._look()
-        except BaseException as error:  # noqa: BLE001  told by the thread that waits for this one
+        except BaseException as error:  # noqa: BLE001  (raised by the thread that waits for this one)
             self.failure = error
 
     def _look(self) -> None:
@@ -153,7 +153,7 @@ class StatefulSetCluster(SmallCluster):
         self.control_plane, self.witness = plane, RestartWitness()
 
     def _open_plane(self) -> None:
-        """It runs already."""
+        """Do nothing: the control plane already runs."""
 
     def _world(self, **where: Any) -> SimulatedCluster:
         return SimulatedCluster(self.scenario, **where, on_serving=self.witness.told, pods=False)

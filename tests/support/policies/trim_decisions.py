@@ -1,4 +1,4 @@
-"""Decisions of Trim minute by minute on a small cluster, with what a person reads of each."""
+"""Decisions of Trim minute by minute on a small cluster, with the record of each that a person can read."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class TrimDecisions:
         return self.records[-1]
 
     def minutes(self, count: int) -> DecisionRecord:
-        """So many minutes; the record of the last one."""
+        """Run `count` minutes; returns the record of the last one."""
         return [self.minute() for _ in range(count)][-1]
 
     def until_it_moves(self) -> DecisionRecord:
-        """The record of the first plan."""
+        """Run minutes until the first plan; returns its record."""
         while not self.minute().moves:
             assert len(self.records) < 30
         return self.records[-1]

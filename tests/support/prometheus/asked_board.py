@@ -1,4 +1,4 @@
-"""Range queries of the board to a real Prometheus, as panels make them."""
+"""Range queries of the dashboard to a real Prometheus, as panels make them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEEDS_PULSAR = {
     "Time of one sync round": "an admin REST",
     "Writes of the sync": "an admin REST",
 }
-"""Panels that stay empty in the demo, with what they need. Their metrics must be registered anyway."""
+"""Panels that stay empty in the demo, and what each needs. Their metrics must be registered anyway."""
 
 NEEDS_TIME = {
     "Is the shadow better?": "a policy in mode Shadow",
@@ -38,11 +38,11 @@ NEEDS_TIME = {
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }
-"""Panels that stay empty while a policy has not judged a prediction, has no budget, or is in no mode Shadow."""
+"""Panels that stay empty while no prediction was judged, no policy has a budget, or none is in mode Shadow."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """All panels with queries, including those in closed rows."""
+    """All panels with queries, including those in collapsed rows."""
     for panel in given:
         if panel["type"] == "row":
             yield from panels(panel["panels"])
@@ -51,13 +51,13 @@ def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def board_queries() -> list[tuple[str, dict[str, Any]]]:
-    """Each query of the board that ships, with the title of its panel."""
+    """Each query of the shipped dashboard, with the title of its panel."""
     board = json.loads(BOARD.read_text())
     return [(panel["title"], target) for panel in panels(board["panels"]) for target in panel["targets"]]
 
 
 class Asked:
-    """A Prometheus that is queried for a span of time, as by panels."""
+    """A Prometheus that is queried for a span of time, as panels do."""
 
     def __init__(self, url: str, begin: float, end: float) -> None:
         self.url, self.begin, self.end = url, begin, end
@@ -72,7 +72,7 @@ class Asked:
         return [one for one in self.stored(query) if any(math.isfinite(float(value)) for _, value in one["values"])]
 
     def stored(self, query: str) -> list[dict[str, Any]]:
-        """The same, including series that are NaN throughout."""
+        """The series of a query, including those that are NaN throughout."""
         words = {"$__rate_interval": "20s", "$namespace": ".*", "$policy": ".*"}
         for word, value in words.items():
             query = query.replace(word, value)

@@ -1,4 +1,4 @@
-"""A driver of Spark in a process of its own, and the job that the tests of a cluster have it run.
+"""A Spark driver in a process of its own, and the job that it runs in the tests of a Spark cluster.
 
 A process has one Spark context at most, so a test on another master needs another process. `Driver` calls functions of
 this module there.
@@ -37,7 +37,7 @@ _engines: list[Engine] = []
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the driver knows of its engine."""
+    """Facts about the driver's engine."""
 
     parallelism: int
     shuffle_partitions: int
@@ -47,7 +47,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one task tells: its row and sum, its attempt, and the folder of its executor."""
+    """What one task reports: its row and sum, its attempt, and the folder of its executor."""
 
     row: int
     total: int
@@ -99,7 +99,7 @@ class Driver:
         return self._process.submit(_cycle, tasks, seconds)
 
     def facts(self) -> Facts:
-        """What the engine knows."""
+        """Facts about the engine."""
         return self._process.submit(_facts).result(DEADLINE)
 
     def __enter__(self) -> Self:

@@ -35,7 +35,7 @@ def history(pages: Iterable[str], name: str, labels: Mapping[str, str]) -> npt.N
 
 
 def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
-    """Increase per second of a counter from the last sample before the window to the newest one, where it did not fall.
+    """Increase per second of a counter from the last sample before the window to the newest one, without falls.
 
     The window ends at the newest sample up to `at`. After a reset, the increase that the counter may have had between
     two samples, at its fastest rate in five windows, is left out.

@@ -26,7 +26,7 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*?)"')
 
 @dataclass
 class Faults:
-    """A fault, for the queries that `where` selects.
+    """A fault in the answers to the queries that `where` selects.
 
     status: answer with this status and a plain text. delay: seconds before the answer. text: send this body instead.
     warnings: those of a partial answer.
@@ -43,7 +43,8 @@ class Faults:
 class Series:
     """One series: labels, value in Prometheus' notation, and the time of its sample (None: now).
 
-    samples, resets: their numbers, in any window. ahead: samples in the future. A counter's value is its rate.
+    samples, resets: numbers of samples and resets in any window. ahead: samples in the future. A counter's value is its
+    rate.
     """
 
     labels: Mapping[str, str]
@@ -63,11 +64,11 @@ class Series:
             rate = math.nan
         if not metric.endswith("_total") or not math.isfinite(rate):
             return [[t, self.value] for t in times]
-        to_come = reversed([min(k, self.resets) for k in range(len(times))])  # one in each of the last pairs
+        to_come = reversed([min(k, self.resets) for k in range(len(times))])  # one reset in each of the last pairs
         return [[t, str(rate * (t - newest + _COUNTED * (1 + n)))] for t, n in zip(times, to_come, strict=True)]
 
     def answer(self, promql: str, at: float) -> str | None:
-        """The value for a query that begins with this text; None for none."""
+        """What this series contributes to the answer to `promql`; None for nothing."""
         if promql.startswith("max by (pod) (timestamp("):
             return str(self.time or at)
         if "] offset -" in promql:
@@ -79,7 +80,7 @@ class Series:
 class FakePrometheus(LocalServer):
     """Serves `series` (by metric name) on a free port of 127.0.0.1 while entered. queries: those it received.
 
-    clock: time of its clock (epoch seconds), None for no Date header.
+    clock: time of the server's clock (epoch seconds), None for no Date header.
     """
 
     series: dict[str, list[Series]] = field(default_factory=dict)

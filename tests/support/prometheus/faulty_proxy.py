@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 
 class Fault(StrEnum):
-    """What the proxy does instead of passing a request on."""
+    """What the proxy does instead of forwarding a request."""
 
     NONE = "none"
     DOWN = "down"  # closes the connection without an answer
@@ -23,7 +23,8 @@ class Fault(StrEnum):
 
 
 class FaultyProxy:
-    """Context manager. fault: may be set at any time from any thread. waiting: number of requests that are held now."""
+    """Context manager. fault: may be set at any time from any thread. waiting: number of requests that the proxy holds
+    now."""
 
     def __init__(self, target: str, slow: float = 30.0) -> None:
         self.fault = Fault.NONE

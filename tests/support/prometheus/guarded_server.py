@@ -15,7 +15,7 @@ from trimtab_pipeline.api import Credentials
 
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 TOKEN, TENANT = "tok-5f3a9c-bearer", "ten-88af1d-tenant"
-"""Secrets that no log, error or file may show."""
+"""Secrets that must not appear in any log, error or file."""
 
 CREDENTIALS = Credentials(bearer_token=TOKEN, headers=(("X-Scope-OrgID", TENANT),))
 
@@ -73,7 +73,7 @@ class GuardedServer(LocalServer):
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = -1  # head and body leave together, or the client's late acknowledgement costs 40 ms
+            wbufsize = -1  # send head and body together, or the client's delayed acknowledgement costs 40 ms
 
             def do_GET(self) -> None:
                 self._respond(urlsplit(self.path).query)
@@ -104,4 +104,4 @@ class _Quiet(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Some tests are about clients and servers that do not trust each other."""
+        """Ignore errors: in some tests, client and server do not trust each other."""

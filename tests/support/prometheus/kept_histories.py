@@ -57,7 +57,7 @@ def keep(root: Place, policy: str, minutes: Iterable[float], load: ClusterLoad =
 
 
 def merge(root: Place, policy: str, minute: float) -> None:
-    """Tidy up as of `minute`, and keep everything."""
+    """Merge the files that are due at `minute`, and remove none."""
     Housekeeping(dataset(root, policy), FOREVER).tidy(AT + 60 * minute)
 
 
@@ -73,7 +73,7 @@ def held(root: Place, policy: str, table: HistoryTable) -> pa.Table:
 
 
 def resources(load: ClusterLoad) -> Topology:
-    """The topology that `load` was measured by."""
+    """The topology that `load` was measured with."""
     names = [*load.brokers.names, ""]
     owners = {bundle: names[row] for bundle, row in zip(load.bundles.names, load.bundles.owner, strict=True)}
     return topology({name: f"{name}-pod" for name in load.brokers.names}, owners)

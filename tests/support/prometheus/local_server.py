@@ -1,4 +1,4 @@
-"""An HTTP server for a test: on a free port of 127.0.0.1 while entered, stopped also when the test fails."""
+"""An HTTP server for a test, on a free port of 127.0.0.1 while entered. It is also stopped when the test fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class LocalServer(ABC):
-    """Base class of such servers; `make` returns what is served."""
+    """Base class of the test servers; `make` returns the server."""
 
     @abstractmethod
     def make(self) -> ThreadingHTTPServer:

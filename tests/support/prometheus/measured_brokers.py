@@ -1,4 +1,4 @@
-"""The judged brokers of a topology, from the values that were measured."""
+"""The brokers of a topology with their trust, computed from measured values."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ def _signals(pod: str, row: Row) -> list[dict[str, object]]:
 
 
 def usual(**more: object) -> Report:
-    """The report of shard 0, changed as told."""
+    """The report of shard 0 with default values, except for the given fields."""
     return {"shard": 0, "ok": True, "error": "", "dropped": {}, "warnings": [], **more}

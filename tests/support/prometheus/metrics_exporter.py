@@ -26,11 +26,11 @@ class Exporter(PageServer):
         self._begin = time.time()
 
     def restart(self) -> None:
-        """Start again as a restarted process does: all counters at zero."""
+        """Reset all counters to zero, as a restarted process does."""
         self._begin = time.time()
 
     def text(self) -> str:
-        """The page; counters have run since the exporter was created."""
+        """The page; counters run from the creation of the exporter."""
         seconds = time.time() - self._begin
         where = f'namespace="pulsar",pod="{self.pod}"'
         rows = [

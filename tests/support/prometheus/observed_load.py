@@ -1,4 +1,4 @@
-"""An observation without Spark, history and threads: one shard is read, and the numpy stages make the load of it."""
+"""An observation without Spark, history and threads: it reads one shard, and numpy stages compute the load."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trimtab_strategies.model import ClusterLoad
 
 @dataclass(frozen=True)
 class Observed:
-    """The load of brokers; `relations.BROKER_LOAD`; the samples of bundles (topics are summed up), and their report."""
+    """The load of brokers, `relations.BROKER_LOAD`, the samples of bundles (topics are summed), and their report."""
 
     load: ClusterLoad
     brokers: pa.Table

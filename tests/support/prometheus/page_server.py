@@ -38,7 +38,7 @@ class PageServer(LocalServer):
 
 
 def scraped(pages: PageServer, times: int) -> None:
-    """Wait until the page was scraped `count` more times."""
+    """Wait until the page was scraped `times` more times."""
     end, deadline = len(pages.served) + times, time.monotonic() + 40
     while len(pages.served) < end:
         assert time.monotonic() < deadline, f"{len(pages.served)} of {end} scrapes"

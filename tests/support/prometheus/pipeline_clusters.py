@@ -1,4 +1,4 @@
-"""Topologies to observe, with default values, and the one that most tests of sources observe: two brokers."""
+"""Topologies with default values, and the one of two brokers that most tests of sources observe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Observing = Callable[..., LoadSource]
 """Opens a source on the address of a Prometheus server."""
 
 AT = 1_750_000_000.0
-"""When most tests of sources measure first (seconds since 1970)."""
+"""Time of the first measurement in most tests of sources (epoch seconds)."""
 
 
 def topology(brokers: dict[str, str], bundles: dict[str, str], *, declared_cpu: float = np.nan) -> Topology:
@@ -53,5 +53,5 @@ def snapshot(source: LoadSource, at: float = AT) -> ClusterLoad:
 
 
 def asks_broker_b(promql: str) -> bool:
-    """Whether it is a query of the shard of pod b."""
+    """Whether `promql` is a query for the shard of pod b."""
     return 'pod=~"b"' in promql

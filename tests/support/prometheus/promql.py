@@ -1,6 +1,4 @@
-"""The names in a PromQL query: metrics with labels, and the labels by which it groups and joins. By regular
-expressions.
-"""
+"""Finds the names in a PromQL query by regular expressions: metrics, their labels, and labels of groups and joins."""
 
 from __future__ import annotations
 

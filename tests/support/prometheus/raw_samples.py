@@ -29,7 +29,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 LOOKBACK = 300.0
-"""Seconds for which a server shows the last sample of a series that was not marked as ended."""
+"""Seconds for which a server shows the last sample of a series that was not marked as stale."""
 _METRIC = re.compile(r"((?:container|kube|pulsar)_\w+)\{")
 _RANGE = re.compile(r'^(\w*)\{(?:__name__=~"([^"]*)",)?[^{}]*\}\[(\d+)s\]$')
 _COMBINED = re.compile(
@@ -105,7 +105,7 @@ def _samples(lines: Sequence[Line]) -> Samples:
 def believed(
     kept: Kept, settings: PrometheusSettings, pods: Sequence[str], at: float, started: Sequence[float] = ()
 ) -> ClusterLoad:
-    """The observation of the brokers `pods` from `kept`, in a cycle and in a broker refresh.
+    """The observation of the brokers `pods` from `kept`, as a cycle and a broker refresh compute it.
 
     started: when their containers started (epoch s), if that is known.
     """

@@ -13,7 +13,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 @dataclass
 class RawServer:
-    """Sends `pieces` to each client, one every `pause` seconds, until they end or the client is gone.
+    """Sends `pieces` to each client, one every `pause` seconds, until none is left or the client is gone.
 
     sent: bytes sent. asked: number of requests. Serves on a free port of 127.0.0.1 while entered.
     """

@@ -1,4 +1,4 @@
-"""A past that a real Prometheus has: series of brokers and bundles, written as blocks by promtool."""
+"""Past samples for a real Prometheus: series of brokers and bundles, which promtool writes as blocks."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ class RecordedPast:
 
 
 def _by_metric(lines: Sequence[str]) -> list[str]:
-    """The lines in the order that the format wants: one metric, one series after the other."""
+    """The lines in the order that the format requires: grouped by metric, then by series."""
     return sorted(lines, key=lambda line: line.partition("} ")[0])

@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 
 class S3Server(ThreadingHTTPServer):
-    """objects: content by ``bucket/key``. parts: of uploads that are not complete yet. writes: keys in their order."""
+    """objects: content by ``bucket/key``. parts: of incomplete uploads. writes: keys in the order of writing."""
 
     daemon_threads = True
 
@@ -34,7 +34,7 @@ class S3Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def store(self, key: str, content: bytes) -> None:
-        """Put an object in its place."""
+        """Store an object."""
         self.objects[key] = content
         self.writes.append(key)
 
@@ -61,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def handle_expect_100(self) -> bool:
-        """Say at once that the body may come."""
+        """Tell the client immediately that it may send the body."""
         go_on = super().handle_expect_100()
         self.wfile.flush()
         return go_on

@@ -1,6 +1,6 @@
-"""A Spark session in a process of its own that reads the data source ``prometheus``, with everything it writes down.
+"""A Spark session in its own process that reads the data source ``prometheus``, with all files that Spark writes.
 
-The process is its own because a session logs and records as it was started, and a process has one.
+It needs its own process because logging is configured when a session starts, and a process has only one session.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The admin REST of one broker for topic statistics, with content and faults set by the test."""
+"""The part of one broker's admin REST API for topic statistics. The test sets its content and faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AdminServer(LocalServer):
     """Serves ``/admin/v2/broker-stats/topics``.
 
     topics: statistics by full name. delay: seconds before each answer. status, location, body: instead of the topics.
-    answers: number of requests that are answered, None all; later ones fail with 503. asked: headers of each request.
+    answers: number of requests that it answers (None: all); later ones fail with 503. asked: headers of each request.
     """
 
     def __init__(self, topics: Mapping[str, Topic] | None = None) -> None:

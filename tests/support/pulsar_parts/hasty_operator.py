@@ -1,4 +1,4 @@
-"""`trimtab` that judges Prometheus against the brokers within seconds instead of minutes."""
+"""`trimtab` with shorter times: it compares Prometheus with the brokers within seconds instead of minutes."""
 
 from __future__ import annotations
 

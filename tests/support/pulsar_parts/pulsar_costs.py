@@ -1,4 +1,4 @@
-"""What each move cost the clients, as a table and as a file for comparisons."""
+"""The cost of each move for the clients, as a table and as a file for comparisons."""
 
 from __future__ import annotations
 

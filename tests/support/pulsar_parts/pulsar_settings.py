@@ -23,7 +23,7 @@ _IN_PULSAR: Mapping[str, Callable[[Any], Any]] = {
     "cycles before": lambda value: value - 1,
     "bytes/s": lambda value: int(quantity(value)),
 }
-"""How a value of ours is written in a unit of Pulsar."""
+"""How a value of Trimtab is written in a unit of Pulsar."""
 
 
 def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
@@ -53,7 +53,7 @@ def defaults(*, extensible: bool = False, **changed: str) -> dict[str, str]:
 
 @contextmanager
 def settings_brokers(*files: Mapping[str, str], token: str = "") -> Iterator[SettingsBrokers]:
-    """A broker for each file, with shared dynamic values. token: that requests must show."""
+    """A broker for each file, with shared dynamic values. token: the token that requests must have."""
     brokers = SettingsBrokers(token)
     with ExitStack() as stack:
         for file in files:

@@ -15,7 +15,7 @@ from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
 class PulsarSplitOperator:
-    """An operator's splits on a Pulsar cluster. life: ends after a number of writes to either API."""
+    """The splits of an operator on a Pulsar cluster. life: ends after a number of writes to either API."""
 
     def __init__(self, env: PolicyEnvironment, pulsar: InMemoryPulsar) -> None:
         self.env, self.pulsar = env, pulsar
@@ -25,7 +25,7 @@ class PulsarSplitOperator:
         self.begin()
 
     def begin(self, *, dies_after: int | None = None) -> None:
-        """Start an operator that knows nothing of what another one did."""
+        """Start an operator that remembers nothing of earlier operators."""
         self.life.writes = dies_after
         self.mortal: Any = Mortal(self.living, self.life, *API_WRITES)
         self.admin: Any = Mortal(self.pulsar, self.life, "split")
@@ -49,7 +49,7 @@ class PulsarSplitOperator:
         raise AssertionError(f"{name} has not ended: {status}")
 
     def check(self) -> None:
-        """Check that the objects that count cover the ring once."""
+        """Check that the Bundles, without children of unfinished splits, cover the ring once."""
         bundles = self.env.bundles()
         born = [b for b in bundles.values() if b["metadata"].get("annotations", {}).get(PARENT, "") not in bundles]
         space = "/".join(parse_pulsar_bundle(self.whole)[:2])

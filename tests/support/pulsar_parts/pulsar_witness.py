@@ -1,4 +1,4 @@
-"""Records from outside the desired owner of each bundle and the broker that serves it.
+"""Records the desired owner of each bundle and the broker that serves it, independently of the operator.
 
 Desired owners come from a watch of the Bundle objects. Owners come from the brokers, through the tests' own client, so
 a move counts as landed only when the brokers say so.
@@ -40,7 +40,7 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From `at` (epoch seconds) on a bundle has this desired owner, or this owner (broker name; empty for none)."""
+    """From `at` (epoch seconds) on, a bundle has this desired owner, or this owner (broker name; empty for none)."""
 
     at: float
     broker: str
@@ -101,7 +101,7 @@ class Witness:
         return sorted(found, key=lambda move: move.asked)
 
     def strays(self) -> list[str]:
-        """Owners that were never desired, as text."""
+        """Brokers that served a bundle without being its desired owner, as text."""
         found = []
         for bundle, changes in self._owners.items():
             for before, change in pairwise(changes):
@@ -144,7 +144,7 @@ class Witness:
             self._look()
 
     def _look(self) -> None:
-        """Query the first broker that answers; without an answer, the last state stays."""
+        """Query the first broker that answers; without an answer, keep the last state."""
         now = time.time()
         for n in range(len(self.env.cluster.ids)):
             with suppress(OSError, HTTPException, PulsarRestError):

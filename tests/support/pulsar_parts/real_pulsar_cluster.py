@@ -1,7 +1,7 @@
 """A small cluster with real Pulsar brokers: real API server, real Prometheus, the operator under its own Role.
 
-Brokers are processes, so their pods are objects without containers; `pulsar-broker-0` is the first broker, and so on.
-The kubelet's metrics of them come from ``/proc``.
+Brokers are processes, so their pods are objects without containers. `pulsar-broker-0` is the first broker, and so on.
+The kubelet's metrics of the brokers come from ``/proc``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _numbers = itertools.count(1)
 
 
 def only(manager: LoadManagerKind) -> pytest.MarkDecorator:
-    """Mark a test of what does not depend on the load manager: it runs with this one alone."""
+    """Mark a test that does not depend on the load manager: it runs only with this one."""
     return pytest.mark.parametrize("load_manager", [manager], indirect=True, ids=str, scope="session")
 
 
@@ -186,24 +186,24 @@ class RealPulsarCluster(SmallCluster):
     # -- faults of brokers --
 
     def kill_broker(self, name: str) -> None:
-        """Kill it with SIGKILL; its pod is no longer Ready."""
+        """Kill a broker with SIGKILL; its pod is no longer Ready."""
         self.cluster.kill(self.names.index(name))
         self.set_ready(name, ready=False)
 
     def revive_broker(self, name: str) -> None:
-        """Start it again under its old id, and wait until it serves."""
+        """Start a broker again under its old id, and wait until it serves."""
         self.cluster.start_broker(self.names.index(name))
         self.set_ready(name, ready=True)
 
     def set_ready(self, name: str, *, ready: bool) -> None:
-        """Set the status of its pod, as a kubelet would."""
+        """Set the status of a broker's pod, as a kubelet would."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": now}
         status = {"phase": "Running", "podIP": "127.0.0.1", "conditions": [condition]}
         self.rest.patch(f"{PODS}/{name}/status", {"status": status})
 
     def set_started(self) -> None:
-        """Have all pods say that they started now, as a kubelet does."""
+        """Set the start of all pods to now, as a kubelet does."""
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for name in self.names:
             self.rest.patch(f"{PODS}/{name}/status", {"status": {"startTime": now}})
@@ -271,7 +271,7 @@ class RealPulsarCluster(SmallCluster):
         self.drop_policy()
         until(
             "the operator looks at Pulsar no more", self._unlinked, within=90
-        )  # a dropped override then counts as no move
+        )  # removing an override then does not count as a move
         for name in self.names:
             if not self.cluster.running(self.names.index(name)):
                 self.revive_broker(name)
@@ -282,7 +282,7 @@ class RealPulsarCluster(SmallCluster):
             self._clear(plural)
 
     def _delete_namespace(self, namespace: str) -> None:
-        """Tried once: a topic that a killed broker left half closed may block it for minutes, but is idle then."""
+        """Try once to delete a namespace: a topic that a killed broker left half closed may block this for minutes."""
         with suppress(OSError, PulsarRestError):
             self.admin.send("DELETE", f"/admin/v2/namespaces/{namespace}?force=true")
 
@@ -303,7 +303,7 @@ class RealPulsarCluster(SmallCluster):
                 raise
 
     def _create_broker(self, name: str, address: str) -> None:
-        """Its pod, and the Broker object with its address in Pulsar."""
+        """Create a broker's pod, and the Broker object with its address in Pulsar."""
         container = {"name": "broker", "image": "apachepulsar/pulsar"}
         pod = {
             "apiVersion": "v1",

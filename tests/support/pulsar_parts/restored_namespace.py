@@ -1,4 +1,4 @@
-"""A namespace as an operator leaves it behind that died: for tests of `trimtab restore`."""
+"""A namespace as a dead operator leaves it, for tests of `trimtab restore`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from trimtab_testbed.servers.kube_rest import KubeApiError
 
 FINALIZER = "trimtab.dev/finalizer"
 HERE = ["--allow-url", "http://127.0.0.1:*"]
-"""What the operator has for brokers on this machine."""
+"""The operator's flags that allow brokers on this machine."""
 
 
 class AbandonedNamespace:
-    """What an operator left behind that died: switches off, finalizers on."""
+    """A namespace of a dead operator: Pulsar's switches are off, and objects have finalizers."""
 
     def __init__(self, plane: ControlPlane, namespace: str, brokers: SettingsBrokers) -> None:
         self.rest, self.namespace, self.brokers = plane.rest, namespace, brokers
@@ -35,7 +35,7 @@ class AbandonedNamespace:
         self._create("topicnamespaces", topic_namespace("public-default"), [FINALIZER, "example.com/theirs"])
 
     def spec(self) -> PulsarSpec:
-        """How Pulsar was asked: with a token if its brokers want one."""
+        """The connection to Pulsar: with a token if its brokers require one."""
         if not self.brokers.token:
             return PulsarSpec(admin_url=self.brokers.url)
         meta = {"name": "pulsar", "labels": {"trimtab.dev/credentials": "true"}}
@@ -52,7 +52,7 @@ class AbandonedNamespace:
         return f"/apis/trimtab.dev/v1alpha1/namespaces/{self.namespace}/{plural}/{name}".rstrip("/")
 
     def policy(self, name: str, finalizers: list[str], **labels: str) -> None:
-        """A policy that has Pulsar's own balancing off."""
+        """Create a policy that has switched off Pulsar's own balancing."""
         pulsar = {"adminUrl": self.brokers.url, "ownBalancing": "SwitchOff"}
         manifest = policy(name, mode="Auto", pulsar=pulsar)
         manifest["metadata"]["labels"] = labels
@@ -70,7 +70,7 @@ class AbandonedNamespace:
         return str(self.rest.get(self.path("balancingpolicies", "main"))["spec"]["mode"])
 
     def operate(self, lasts: int) -> None:
-        """A Deployment of two, and the Lease of a leader that was killed: it holds for so many seconds more."""
+        """Create a Deployment of two replicas, and the Lease of a killed leader, valid for `lasts` more seconds."""
         labels = {"app": "trimtab"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "trimtab"}]}}
         spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
@@ -106,7 +106,7 @@ class AbandonedNamespace:
 def restore_through(
     plane: ControlPlane, env: AbandonedNamespace, folder: Path, told: Callable[[str, str], None], *more: str
 ) -> int:
-    """The exit code, where `told` is called with method and path of each request before the API server gets it."""
+    """The exit code. told: called with method and path of each request before the API server gets it."""
 
     async def scenario() -> int:
         async with FaultyApi(plane, folder) as proxy:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for Pulsar's state and for objects, and the objects after changes were written."""
+"""Hypothesis strategies for Pulsar's state and for objects, and a model that applies changes to the objects."""
 
 from __future__ import annotations
 

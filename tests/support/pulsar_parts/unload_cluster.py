@@ -1,4 +1,4 @@
-"""An unload controller between the objects of a small cluster and a fake Pulsar, for tests of what it carries out."""
+"""An unload controller between the objects of a small cluster and a fake Pulsar."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Unloading:
         return sorted(name for name, owner in self.env.owners().items() if owner == broker)
 
     async def settled(self, name: str) -> dict[str, Any]:
-        """Its status, once its move is no longer pending."""
+        """Wait until the move of a bundle is no longer pending; returns its status."""
 
         def closed() -> bool:
             found = self.env.bundles()[name]

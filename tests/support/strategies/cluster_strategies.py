@@ -1,4 +1,4 @@
-"""Hypothesis strategies for clusters: small, with ties, gaps and brokers out of order, as real ones are."""
+"""Hypothesis strategies for clusters: small, with ties, gaps and faulty brokers, as real ones have."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def clusters(draw: st.DrawFn) -> ClusterLoad:
 
 @st.composite
 def crowded_clusters(draw: st.DrawFn) -> ClusterLoad:
-    """Four to six brokers with a few bundles too large for the splitters, whose insides are known.
+    """Four to six brokers with a few bundles that are too large for the splitters, and whose topics are known.
 
     At most one broker each is lost, untrusted and closed, so that the guard seldom refuses the whole cycle.
     """
@@ -76,7 +76,7 @@ def crowded_clusters(draw: st.DrawFn) -> ClusterLoad:
 
 
 def policies(names: str) -> st.SearchStrategy[dict[str, NamespacePolicy]]:
-    """What is asked for the namespaces of the first two brokers' bundles; often nothing."""
+    """Constraints of the namespaces of the first two brokers' bundles; often none."""
     if not names:
         return st.just({})
     hosts = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).map(tuple)
@@ -90,14 +90,14 @@ def policies(names: str) -> st.SearchStrategy[dict[str, NamespacePolicy]]:
 
 
 def _unknown_broker(drawn: ClusterLoad) -> ClusterLoad:
-    """The cluster with a first broker of which nothing is known, although it is called trusted."""
+    """The cluster with an unknown load of the first broker, which is nevertheless marked as trusted."""
     usage = drawn.brokers.usage.copy()
     usage[:1] = np.nan
     return replace(drawn, brokers=replace(drawn.brokers, usage=usage))
 
 
 def _with_topics(draw: st.DrawFn, drawn: ClusterLoad) -> ClusterLoad:
-    """The cluster with the inside of its first bundle known, which does not change how many topics it has."""
+    """The cluster with known topics of its first bundle; the bundle's number of topics does not change."""
     weights = draw(st.lists(st.integers(0, 9), max_size=5))
     if not len(drawn.bundles) or not sum(weights):
         return drawn
@@ -105,7 +105,7 @@ def _with_topics(draw: st.DrawFn, drawn: ClusterLoad) -> ClusterLoad:
 
 
 def _with_inside(drawn: ClusterLoad, row: int, weights: list[int]) -> ClusterLoad:
-    """The cluster with the topics of a bundle (row) known: they share its traffic by `weights`."""
+    """The cluster with known topics of a bundle (row), which share its traffic by `weights`."""
     share = np.array(weights, dtype=np.float64) / (sum(weights) or 1)
     name, known = parse_bundle(drawn.bundles.names[row]), drawn.topics
     topics = Topics(
@@ -119,7 +119,7 @@ def _with_inside(drawn: ClusterLoad, row: int, weights: list[int]) -> ClusterLoa
 
 @st.composite
 def odd_clusters(draw: st.DrawFn) -> ClusterLoad:
-    """Up to four brokers, all of them called trusted, with numbers that are NaN, infinite, negative, zero or huge."""
+    """Up to four brokers, all marked as trusted, with numbers that are NaN, infinite, negative, zero or huge."""
     names = NAMES[: draw(st.integers(0, 4))]
     drawn = cluster(bundles={name: [3.0, 2.0, 1.0] for name in names}, **dict.fromkeys(names, 0.5))
     brokers, bundles = drawn.brokers, drawn.bundles
@@ -143,7 +143,7 @@ def _spoilt(draw: st.DrawFn, array: FloatArray) -> FloatArray:
 
 
 def large(brokers: int, per_broker: int) -> ClusterLoad:
-    """A cluster of this size in which every tenth broker is hot; sizes of bundles differ."""
+    """A cluster of this size in which every tenth broker is hot. The bundles have different sizes."""
     names = [f"broker-{row:03d}" for row in range(brokers)]
     share = np.random.default_rng(0).pareto(2.0, (brokers, per_broker)) + 0.1
     return cluster(

@@ -19,7 +19,7 @@ class Comparison:
 
     asked:       scenarios compared.
     excused:     those where we differ, but so does Java from itself when only names and orders change.
-    differences: those where we differ, in words, with the seed that brings it back.
+    differences: those where we differ, as text, with the seed that repeats it.
     """
 
     algorithm: str

@@ -1,4 +1,4 @@
-"""The hand-made cases of Hermes' balancers, as the repository carries them, in our nouns."""
+"""The hand-made cases of Hermes' balancers in the repository, converted to our types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BALANCES: list[dict[str, Any]] = [
 
 
 def instant(given: float | None) -> float:
-    """An instant (ms), where nothing means never."""
+    """A time (ms); None means never."""
     return NEVER if given is None else given
 
 
@@ -33,7 +33,7 @@ def loads(given: Mapping[str, Any]) -> dict[str, NodeLoad]:
 
 
 def work(given: Mapping[str, Any]) -> Workload:
-    """What one balance looks at."""
+    """The input of one balance."""
     return Workload(
         now=given["now"],
         subscriptions=given["subscriptions_in_order"],

@@ -1,4 +1,4 @@
-"""Whether a decision hangs on the order of Java's hash maps: ask again with other names, and entries in other order."""
+"""Finds out whether a decision depends on the order of Java's hash maps, by other names and orders of entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_NAME = frozenset(
         "modular.UniformLoadShedder",
     }
 )
-"""Algorithms that keep what they are given in maps by name; in the others order is part of the input, or is none."""
+"""Algorithms that keep their input in maps by name. In the others the order is part of the input, or irrelevant."""
 
 _SUMS = frozenset({"ema", "scores", "load_avg", "load_std", "std_after"})
 _SETS = frozenset({"bundles", "candidates", "one_of", "available", "recently_unloaded_brokers_after"})
@@ -56,7 +56,7 @@ def sensitivity(scenario: Mapping[str, Any], ask: Ask, times: int) -> dict[str, 
 
 
 def decisions(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What was decided in each round, step or case, without sums, whose last bits hang on the order of adding."""
+    """The decision in each round, step or case, without sums, whose last bits depend on the order of addition."""
     (values,) = answer.values()
     return [
         {key: value for key, value in {**found, **found.get("state", {})}.items() if key not in _SUMS | {"state"}}

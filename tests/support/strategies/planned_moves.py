@@ -1,4 +1,4 @@
-"""A shedder and a placement that answer what a test says, and the plan that a balancer makes of it."""
+"""A shedder and a placement whose answers a test sets, and the plan that a balancer makes from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FixedShedder:
 
 
 def pair_asking_for(source: int, bundles: list[int], destination: int, returned: Sequence[int] = ()) -> Pair:
-    """A pair whose shedder wants this, and whose placement would rather have the last of four brokers."""
+    """A pair whose shedder requests this move or swap, and whose placement prefers the last of four brokers."""
     unload = Unload(source, np.array(bundles), Reason.OVERLOADED, destination, np.array(returned, dtype=np.int64))
     return Pair(FixedShedder((unload,)), FixedPlacement((3,)))
 

@@ -1,4 +1,4 @@
-"""A conversation with the oracle: Pulsar's own classes in a process of their own."""
+"""Sends scenarios to the oracle, which runs Pulsar's own classes in a separate process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PATIENCE = 60.0
 
 
 class OracleError(RuntimeError):
-    """The oracle is missing, could not run a scenario, or fell silent; the text says which and what to do."""
+    """The oracle is missing, could not run a scenario, or did not answer. The text says which, and what to do."""
 
 
 class Oracle:
-    """A running oracle, to be used in a ``with`` statement; raises `OracleError` when it was never built.
+    """A running oracle, to be used in a ``with`` statement. Raises `OracleError` if it has not been built.
 
     asked: how many scenarios it answered.
     """
@@ -49,7 +49,7 @@ class Oracle:
         self._process.communicate()
 
     def ask(self, scenario: Mapping[str, Any]) -> dict[str, Any]:
-        """What Pulsar's class answers. Raises `OracleError`."""
+        """The answer of Pulsar's class. Raises `OracleError`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         impatient = threading.Timer(PATIENCE, self._process.kill)

@@ -1,6 +1,6 @@
 """Records what Pulsar's classes decide: `make record SEED=N COUNT=N`, or `python -m pulsar_recorder --help`.
 
-One file per algorithm, a scenario a line; the same seeds give the same bytes.
+Each algorithm has one file, with a scenario in each line. The same seeds give the same bytes.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ def recordings(oracle: Oracle, algorithm: str, seeds: range) -> Iterator[dict[st
 
 
 def _sorted(found: dict[str, Any]) -> dict[str, Any]:
-    """With keys sorted. The scenario's own maps keep theirs: it is the order in which Java's maps are filled."""
+    """The recording with sorted keys. The scenario's own maps keep their order, in which Java's maps are filled."""
     ordered: dict[str, Any] = json.loads(json.dumps(found, sort_keys=True))
     return ordered
 
 
 def write(path: Path, lines: list[str]) -> None:
-    """A gzip file without name and time, so that equal content is equal bytes."""
+    """Write a gzip file without name and time, so that equal content gives equal bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as raw, gzip.GzipFile("", "wb", compresslevel=9, fileobj=raw, mtime=0) as packed:
         packed.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def main() -> None:
-    """Record, and print per algorithm how many scenarios there are and how they hang on map order."""
+    """Record, and print for each algorithm the number of scenarios and how many depend on the order of maps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1000, help="the first seed (default 1000)")
     parser.add_argument("--count", type=int, default=100, help="scenarios per algorithm (default 100)")

@@ -32,10 +32,10 @@ GENERATORS: Mapping[str, Callable[[Draw], Fields]] = {
     "split.boundaries": scenarios_splits.boundaries,
     "split.children": scenarios_splits.children,
 }
-"""Per algorithm, how one of its scenarios is drawn."""
+"""The function that draws a scenario, by algorithm."""
 
 
 def generate(algorithm: str, seed: int) -> Fields:
-    """The scenario of this seed, as the oracle takes it; the same on every machine."""
+    """The scenario of this seed, in the oracle's format. It is the same on every machine."""
     drawn = GENERATORS[algorithm](Draw(f"{algorithm}#{seed}"))
     return {"id": f"{algorithm}#{seed}", "algorithm": algorithm, "seed": seed, **drawn}

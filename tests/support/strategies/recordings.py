@@ -1,4 +1,4 @@
-"""The recorded scenarios that the repository carries, as text lines."""
+"""The recorded scenarios in the repository, as lines of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2] / "conformance"
 FOLDER = ROOT / "pulsar"
 
 RECORDINGS = sorted(path for path in ROOT.rglob("*") if path.name.endswith((".jsonl", ".jsonl.gz")))
-"""Every recording there is, Pulsar's and Hermes', recorded and made by hand. A file put there is tested."""
+"""All recordings of Pulsar and Hermes, recorded or made by hand. Tests also use every file that is added there."""
 
 
 def lines(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The bundles of a namespace form its ring."""
+"""Checks that the bundles of a namespace form a complete ring."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimtab_strategies.hash_ring import LAST_HASH, parse_bundle
 
 
 def check_ring(names: Iterable[str]) -> list[int]:
-    """The boundaries of a namespace, of its bundles' full names in any order.
+    """The boundaries of a namespace, from the full names of its bundles in any order.
 
     Fails for several namespaces, a duplicate, an overlap, a gap, or no bundle.
     """

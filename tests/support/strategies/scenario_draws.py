@@ -1,4 +1,4 @@
-"""Random draws in the words of the field: brokers, bundles, resources, rates. Everything hangs on the seed alone."""
+"""Random brokers, bundles, resources and rates. They depend only on the seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Draw(random.Random):
     """A source of random scenarios, seeded by a text, so that it is the same on every machine."""
 
     def chance(self, probability: float) -> bool:
-        """Whether something of this probability happens."""
+        """True with this probability."""
         return self.random() < probability
 
     def pick(self, *values: Value) -> Value:
@@ -31,11 +31,11 @@ class Draw(random.Random):
         return [value for value in values if self.chance(probability)]
 
     def subset(self, values: Sequence[Value], least: int = 1) -> list[Value]:
-        """At least so many of the values, in random order."""
+        """At least `least` of the values, in random order."""
         return self.sample(list(values), self.randint(min(least, len(values)), len(values)))
 
     def amount(self, low: float, high: float) -> float:
-        """A number between, with as many digits as chance will have it; evenly spread over the orders of magnitude."""
+        """A number in this range with a random number of digits, evenly spread over the orders of magnitude."""
         value = low * (high / low) ** self.random()
         return round(value, self.pick(0, 1, 3, 6))
 
@@ -63,7 +63,7 @@ class Draw(random.Random):
         return [f"{space}/{text}" for space, many in of_each.items() for text in ranges(many)]
 
     def resource(self, percent: float) -> list[float | str]:
-        """Usage and limit of a resource at about this percent; now and then one that cannot be read or has no limit."""
+        """Usage and limit of a resource at about this percent. Sometimes it can't be read or has no limit."""
         if self.chance(0.02):
             return self.pick(["NaN", 100.0], [round(percent, 1), 0.0], [round(percent, 1), -1.0], [0.0, 100.0])
         limit = self.pick(100.0, 100.0, 100.0, 200.0, 400.0, 1000.0, 3.0, 1e7)
@@ -78,7 +78,7 @@ class Draw(random.Random):
         return used
 
     def level(self) -> float:
-        """A level of usage in percent: often a round number, at times 0 or above 100."""
+        """A level of usage in percent: often a round number, sometimes 0 or above 100."""
         return self.pick(
             float(self.randrange(0, 21) * 5),
             float(self.randint(0, 100)),
@@ -110,7 +110,7 @@ class Draw(random.Random):
 
 
 def ranges(count: int) -> list[str]:
-    """The ring cut into so many equal ranges, as Pulsar cuts and writes them."""
+    """The ring cut into `count` equal ranges, as Pulsar cuts and writes them."""
     edges = [k * (2**32 // count) for k in range(count)] + [FULL_RING]
     return [f"0x{low:08x}_0x{high:08x}" for low, high in pairwise(edges)]
 

@@ -1,4 +1,4 @@
-"""Random scenarios of the extensible manager: what brokers report, TransferShedder, and placement."""
+"""Random scenarios of the extensible load manager: brokers' reports, TransferShedder, and placement."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ BEGIN = 1_700_000_000_000
 """Clock of a scenario's first round, ms."""
 
 STALE_MS = 1_860_000
-"""An age well beyond the half hour after which load data count as outdated; the shedder reads the wall clock."""
+"""An age well above the half hour after which load data is outdated, because the shedder reads the wall clock."""
 
 EXCLUDED = "t/excluded"
 
 
 class Reports:
-    """Load data and top bundles of an extensible cluster being drawn."""
+    """Load data and top bundles of an extensible cluster that is being drawn."""
 
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
@@ -152,7 +152,7 @@ def placement(draw: Draw) -> Fields:
 
 
 def broker_load(draw: Draw) -> Fields:
-    """``extensible.BrokerLoadData``: one report after another of the same broker."""
+    """``extensible.BrokerLoadData``: consecutive reports of one broker."""
     conf = draw.weights() | draw.settings(
         0.4,
         loadBalancerHistoryResourcePercentage=(0.0, 0.5, 0.8, 1.0),
@@ -181,7 +181,7 @@ def _counts(draw: Draw) -> Fields:
 
 
 def _nearly_equal(draw: Draw, bundles: dict[str, Fields], names: Sequence[str]) -> None:
-    """Let some bundles differ by less than the comparison tells apart, or not at all."""
+    """Let some bundles differ by less than the comparison can distinguish, or not at all."""
     if not draw.chance(0.4):
         return
     model = bundles[names[0]]

@@ -1,4 +1,4 @@
-"""Random scenarios of the modular manager's placements: brokers, and candidates step after step."""
+"""Random scenarios of the modular load manager's placements: brokers, and the candidates of each step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def least_resource_usage(draw: Draw) -> Fields:
 
 
 def least_message_rate(draw: Draw) -> Fields:
-    """``modular.LeastLongTermMessageRate``: equal rates, overloaded brokers, bundles just promised."""
+    """``modular.LeastLongTermMessageRate``: equal rates, overloaded brokers, bundles that were just assigned."""
     names = draw.broker_names(draw.choice(BROKER_COUNTS))
 
     def report() -> Fields:

@@ -1,4 +1,4 @@
-"""Random scenarios of the modular manager's shedders: a cluster, and what changes in it from round to round."""
+"""Random scenarios of the modular load manager's shedders: a cluster, and its changes from round to round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MONITORING = ("pulsar/{}", "sla-monitor/{}")
 
 
 class Cluster:
-    """A modular cluster being drawn: which broker has which bundles, their traffic, and the fields of a scenario."""
+    """A modular cluster that is being drawn: owners of bundles, their traffic, and the fields of a scenario."""
 
     def __init__(self, draw: Draw, *, counts: tuple[int, ...] = BROKER_COUNTS, busiest: int = 14) -> None:
         self.draw = draw
@@ -147,7 +147,7 @@ def uniform(draw: Draw) -> Fields:
 
 
 def average(draw: Draw) -> Fields:
-    """Settings of AvgShedder, mostly such that it acts within the few rounds of a scenario."""
+    """Settings of AvgShedder. With most of them it acts within the few rounds of a scenario."""
     quick = {"loadBalancerAvgShedderHitCountLowThreshold": draw.pick(0, 1, 2, 3)} if draw.chance(0.8) else {}
     return (
         draw.weights()
@@ -165,7 +165,7 @@ def average(draw: Draw) -> Fields:
 
 
 def average_placement(draw: Draw) -> Fields:
-    """A scenario of AvgShedder's placement: bundles just unloaded, others, and candidates that may lack the planned."""
+    """A scenario of AvgShedder's placement: unloaded and other bundles; candidates may lack the planned broker."""
     cluster = Cluster(draw, counts=(1, 2, 2, 3, 4, 5, 6), busiest=6)
     conf = average(draw) | {"loadBalancerAvgShedderHitCountLowThreshold": 1, "loadBalancerAvgShedderLowThreshold": 1}
     conf |= {"minUnloadMessage": 0, "minUnloadMessageThroughput": 0}

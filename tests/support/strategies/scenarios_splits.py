@@ -1,4 +1,4 @@
-"""Random scenarios of splits: when, where, and into which children; and of the hash ring."""
+"""Random scenarios of splits (when, where, and into which children) and of the hash ring."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def topic_to_bundle(draw: Draw) -> Fields:
 
 
 def hash_to_bundle(draw: Draw) -> Fields:
-    """``naming.hash_to_bundle``: hashes anywhere, at the boundaries and beside them."""
+    """``naming.hash_to_bundle``: hashes anywhere, at the boundaries and next to them."""
     ring = _ring(draw)
     edges = [int(edge, 16) for edge in ring]
     near = [min(max(edge + draw.pick(-1, 0, 1), 0), FULL_RING) for edge in draw.sample(edges, min(6, len(edges)))]

@@ -1,4 +1,4 @@
-"""Clusters for tests of splitting, drawn by what matters there."""
+"""Generated clusters for tests of splitting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEBIBYTE = 1048576
 
 
 def large(columns: Mapping[int, Mapping[str, float]], **drawing: Any) -> ClusterLoad:
-    """A drawn cluster (two brokers by default) in which the bundles (rows) named have these values.
+    """A generated cluster (two brokers by default) in which the given bundles (rows) have the given values.
 
     topics, sessions: numbers. rate: msg/s, throughput: MiB/s, both in short and long-term averages; other bundles have
     two topics and hardly any load.
@@ -37,7 +37,7 @@ def large(columns: Mapping[int, Mapping[str, float]], **drawing: Any) -> Cluster
 
 
 def with_topics(drawn: ClusterLoad, inside: Mapping[int, Sequence[tuple[float, float]]]) -> ClusterLoad:
-    """The cluster with the topics of some bundles (rows): each the place in its bundle (ratio 0-1) and MiB/s.
+    """The cluster with known topics of some bundles (rows). A topic is its place in the bundle (ratio 0-1) and MiB/s.
 
     A topic carries 10 messages a second for each MiB/s. The bundle's own numbers follow its topics.
     """

@@ -1,4 +1,4 @@
-"""What TransferShedder decides on a drawn cluster, in short forms."""
+"""Decisions of TransferShedder on a generated cluster, in a short form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APART = {"bundles": {"a": [1, 2, 3, 4], "b": [1, 1]}, "a": 0.9, "b": 0.1}
 
 
 def shedder(**params: Any) -> TransferShedder:
-    """Acts at once unless told otherwise."""
+    """A TransferShedder that acts in the first cycle unless `params` say otherwise."""
     return TransferShedder(TransferShedderParams(**{"hit_count": 1, **params}))
 
 
@@ -24,7 +24,7 @@ def shed(picture: ClusterLoad, memory: dict[str, Any] | None = None, **params: A
 
 
 def moves(shedding: Shedding) -> list[tuple[int, list[int], int, list[int]]]:
-    """Source, bundles, destination and what comes back of each decision."""
+    """Source, bundles, destination and returned bundles of each decision."""
     return [(u.broker, u.bundles.tolist(), u.destination, u.returned.tolist()) for u in shedding.unloads]
 
 

@@ -1,4 +1,4 @@
-"""Plans of Trim on a `World` whose truth is known, and brute force as their referee."""
+"""Plans of Trim on a `World` with known costs, and the best plans by brute force to compare them with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MINUTES = 4
 
 @dataclass
 class Drawn:
-    """A plan, and what it was made on."""
+    """A plan, and its input."""
 
     world: World
     moves: list[PlannedMove]
@@ -36,7 +36,7 @@ class Drawn:
     names: list[tuple[str, str, str, str]] = field(default_factory=list)
 
     def usage(self) -> FloatArray:
-        """CPU (n,) in percent of the world after the plan: the truth."""
+        """The real CPU (n,) of the world after the plan, in percent."""
         owner = owners(self.world.owner, self.moves)
         return replace(self.world, owner=owner).points()
 
@@ -99,7 +99,7 @@ def planned(
     maker: PlanMaker = greedy,
     **limits: Any,
 ) -> Drawn:
-    """The plan for a world. brokers, bundles: the old row of each row that the planner gets."""
+    """The plan for a world. brokers, bundles: the row in the world of each row that the planner gets."""
     replay, price = seen(world, brokers, bundles)
     n, m = len(world.brokers), len(world.load)
     order = np.arange(n) if brokers is None else brokers
@@ -122,7 +122,7 @@ def planned(
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Two to six brokers with up to twelve bundles each: unequal machines, networks, clients, messages and programs."""
+    """Two to six brokers with up to twelve bundles each. Machines, networks, clients, messages and programs differ."""
     n = draw(st.integers(2, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     points = [spread(rng.uniform(5, 95), draw(st.integers(1, 12)), int(rng.integers(2**32))) for _ in range(n)]
@@ -153,7 +153,7 @@ def small_case(number: int) -> World:
 
 
 def least_maximum(world: World, moves: int) -> float:
-    """The least maximum of usage, percent, that any assignment reaches which differs in at most so many bundles."""
+    """The lowest maximum of usage, in percent, that at most `moves` moves can reach."""
     n, m = len(world.brokers), len(world.load)
     best, load = float(world.points().max()), world.load / POINT
     for count in range(1, moves + 1):
@@ -169,7 +169,7 @@ def least_maximum(world: World, moves: int) -> float:
 
 
 def gaps(cases: int, maker: PlanMaker) -> FloatArray:
-    """For each small case, how far the maximum of usage stays above the best with as many moves (ratio)."""
+    """For each small case, how far the plan's maximum of usage is above the best for as many moves (ratio)."""
     found = []
     for number in range(cases):
         world = small_case(number)
@@ -180,7 +180,7 @@ def gaps(cases: int, maker: PlanMaker) -> FloatArray:
 
 
 def settled(world: World, maker: PlanMaker) -> int:
-    """Plan until nothing is worth it any more, with caps lifted; returns the number of moves."""
+    """Plan without caps until no more move is worth its price; returns the number of moves."""
     first = world.owner.copy()
     for _ in range(10):
         moves = planned(world, maker=maker, most=1000, per_broker=1000).moves

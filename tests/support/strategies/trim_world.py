@@ -1,4 +1,4 @@
-"""A cluster whose truth is known, for tests of Trim: what a byte costs on each broker, and what else runs there."""
+"""A cluster with known costs, for tests of Trim: the cost of a byte on each broker, and of other programs there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COST = 1e-8
 """Cores that one byte/s costs on a broker of speed 1: 100 MB/s is a core."""
 
 CORES = 10.0
-"""Cores of a broker unless a test says otherwise: 10 MB/s are then a percentage point."""
+"""Cores of a broker unless a test says otherwise. 10 MB/s are then a percentage point."""
 
 POINT = CORES / COST / 100
 """Bytes/s that are one percentage point of such a broker."""
@@ -57,7 +57,7 @@ class World:
 
     @classmethod
     def of(cls, *points: Sequence[float], **given: Any) -> World:
-        """A world of equal brokers: for each the points (percent of its CPU) of each of its bundles."""
+        """A world of equal brokers. points: for each broker, the load of each of its bundles, in percent of its CPU."""
         n = len(points)
         load = np.array([value for own in points for value in own], dtype=np.float64) * POINT
         owner = np.array([row for row, own in enumerate(points) for _ in own], dtype=np.int64)
@@ -82,7 +82,7 @@ class World:
         return np.stack([rate / 3, rate * 2 / 3, into, load - into], axis=1)
 
     def cpu(self, load: FloatArray) -> FloatArray:
-        """Cores (n,) that the brokers use: the truth."""
+        """Cores (n,) that the brokers really use."""
         work = load * (1 + self.message / self.size)
         used: FloatArray = self.background + self.cost * self.carried(work)
         return np.minimum(used, self.cores)
@@ -99,7 +99,7 @@ class World:
         return used
 
     def cluster(self, factor: FloatArray | float = 1.0, *, cpu: FloatArray | None = None) -> ClusterLoad:
-        """The snapshot of now; the bundles carry `factor` times their load. cpu: (n,) cores that metrics show."""
+        """The current snapshot; the bundles carry `factor` times their load. cpu: (n,) cores that metrics show."""
         n, m = len(self.cores), len(self.load)
         load = self.load * factor
         newest = self.traffic(load)
@@ -155,7 +155,7 @@ class World:
 class Play:
     """Trim on a world, minute by minute; each plan has landed by the next minute.
 
-    moves: number of moves in each minute. last: the newest answer. memory: always as it comes back from JSON.
+    moves: number of moves in each minute. last: the latest answer. memory: the memory, read back from JSON.
     """
 
     world: World
@@ -171,7 +171,7 @@ class Play:
         return self.ring.add(self.world.cluster(factor, cpu=cpu))
 
     def minute(self, factor: FloatArray | float = 1.0, *, cpu: FloatArray | None = None) -> Shedding:
-        """One minute: measure, decide, land."""
+        """Measure, decide and land the plan; one minute passes."""
         return self.decided(self.seen(factor, cpu=cpu))
 
     def decided(self, cluster: ClusterLoad) -> Shedding:
@@ -184,7 +184,7 @@ class Play:
         return self.last
 
     def minutes(self, count: int, factor: FloatArray | float = 1.0) -> int:
-        """So many minutes of the same load; the number of moves in them."""
+        """Run `count` minutes of the same load; returns the number of moves in them."""
         for _ in range(count):
             self.minute(factor)
         return sum(self.moves[-count:])
@@ -198,12 +198,12 @@ class Play:
 
     @property
     def reasons(self) -> list[Reason]:
-        """Why the newest answer moves nothing."""
+        """Why the latest answer moves nothing."""
         return [held.reason for held in self.last.held_back]
 
     @property
     def text(self) -> str:
-        """The newest answer's explanation."""
+        """The explanation in the latest answer."""
         return "; ".join(held.detail for held in self.last.held_back)
 
 
@@ -227,5 +227,5 @@ def skewed(points: float = 85, bundles: int = 20) -> World:
 
 
 def cycle_samples(cluster: ClusterLoad) -> CycleSamples:
-    """The samples that a cycle leaves of this snapshot."""
+    """The samples that a cycle keeps of this snapshot."""
     return CycleSamples.of(cluster.now, cluster.brokers, cluster.bundles.names, cluster.bundles.newest)

@@ -1,6 +1,6 @@
-"""Charts of a backtest, as SVG inside a page: load of the brokers, their range, moves, and what a sweep came to.
+"""SVG charts for the report of a backtest: usage of the brokers, their range, moves, and the results of a sweep.
 
-A chart is as wide as its column: its size is in units of the view box. Colors come from the page's style sheet.
+Sizes are in units of the view box, because a chart is as wide as its column. Colors come from the page's style sheet.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from trimtab_strategies.model.cluster_load import FloatArray
 WIDTH = 900.0
 _LEFT, _RIGHT = 52.0, 890.0
 _POINTS = 400
-"""Points of a line at most: of a longer time each is a mean."""
+"""Most points of one line. Over a longer time, each point is the mean of several values."""
 _LINES = 24
-"""Brokers up to which each has a line. More are bands: from the idlest to the busiest, and the middle half."""
+"""Most brokers that have a line each. More are drawn as two bands: idlest to busiest, and the middle half."""
 _BARS = 120
 _HOUR = 3600.0
 _STEPS = (300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -46,11 +46,11 @@ class _Axis(NamedTuple):
 
 
 _Axes = tuple[_Axis, _Axis]
-"""Of time and of values."""
+"""The axis of time, and the axis of values."""
 
 
 def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_at: float) -> str:
-    """Percent of the busiest resource of each broker over time, and the moves below. begin, end: epoch seconds."""
+    """Draw each broker's busiest resource (percent) over time, and the moves below. begin, end: epoch seconds."""
     x, y = _Axis(begin, end, _LEFT, _RIGHT), _Axis(0, highest, 200, 14)
     body = [*_time_axis(x, 300), *_value_axis(y, "%")]
     if np.isfinite(worst_at):
@@ -66,7 +66,7 @@ def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_
 
 
 def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
-    """Points between the busiest and the idlest broker over time, a line for each policy."""
+    """Draw the points between the busiest and the idlest broker over time, with a line for each policy."""
     binned = {name: _binned(np.array(trace.times), trace.ranges()[:, np.newaxis]) for name, trace in traces.items()}
     most = max((float(np.nanmax(values)) for _, values in binned.values() if np.isfinite(values).any()), default=1.0)
     x, y = _Axis(begin, end, _LEFT, _RIGHT), _Axis(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
@@ -93,12 +93,12 @@ def _brokers(trace: Trace, x: _Axis, y: _Axis) -> Iterator[str]:
         return
     order = np.argsort(np.argsort(np.nan_to_num(values[0])))
     for column, name in enumerate(names):
-        hue = 210 - 190 * int(order[column]) / max(len(names) - 1, 1)  # from the idlest at first to the busiest
+        hue = 210 - 190 * int(order[column]) / max(len(names) - 1, 1)  # by usage in the first cycle, idlest to busiest
         yield f'<g style="--line: hsl({hue:.0f} 70% 45%)">{_line(times, values[:, column], (x, y), "line", name)}</g>'
 
 
 def _by_broker(trace: Trace, names: Sequence[str]) -> FloatArray:
-    """(k, n) percent of each broker in each cycle, NaN where it was not there."""
+    """(k, n) usage (percent) of each broker in each cycle; NaN where the broker did not exist."""
     place = {name: column for column, name in enumerate(names)}
     values = np.full((len(trace.times), len(names)), np.nan)
     for row, (brokers, usage) in enumerate(zip(trace.brokers, trace.usage, strict=True)):
@@ -107,7 +107,7 @@ def _by_broker(trace: Trace, names: Sequence[str]) -> FloatArray:
 
 
 def _binned(times: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """At most `_POINTS` means of equal parts: (p,) times and (p, x) values; NaN where nothing is known."""
+    """Average to at most `_POINTS` points: (p,) times and (p, x) values; NaN where nothing is known."""
     width = ceil(len(times) / _POINTS)
     starts = np.arange(0, len(times), width)
     known = np.isfinite(values)
@@ -117,7 +117,7 @@ def _binned(times: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArr
 
 
 def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
-    """The moves of each of `_BARS` parts of the time, and the seconds for which they interrupted publishers."""
+    """Draw the moves in each of `_BARS` equal periods, and say for how many seconds they interrupted publishers."""
     edges = np.linspace(x.low, x.high, _BARS + 1)
     at = np.array([change.at for change in trace.changes])
     counts, _ = np.histogram(at, edges)
@@ -135,7 +135,7 @@ def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
 
 
 def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
-    """Clients cut (else moves) against the range of the brokers: a point for each variant and for what happened."""
+    """Draw clients cut (else moves) against the range of the brokers, for each variant and for what happened."""
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
@@ -155,12 +155,12 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
         kind = "live" if name == "live" else "best" if name in best else "other"
         told = f"<title>{escape(name)}: {across:.1f}, area {up:.1f}</title>"
         body.append(f'<circle class="dot {kind}" cx="{x(across):.1f}" cy="{y(up):.1f}" r="5">{told}</circle>')
-    return _svg(body, 290, "What each variant cuts, and how far apart it leaves the brokers")
+    return _svg(body, 290, "Disconnected clients and remaining difference between the brokers, by variant")
 
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """A figure of variants by the values of two fields. cells: by row and column; a pair that did not run is absent."""
+    """One figure by the values of two fields. cells: by row and column; a pair that did not run is absent."""
 
     across: str
     up: str
@@ -169,7 +169,7 @@ class HeatMap:
     cells: Mapping[tuple[str, str], float]
 
     def table(self, what: str) -> str:
-        """As an HTML table, the larger values the darker. what: the name of the figure."""
+        """The map as an HTML table. Larger values are darker. what: the name of the figure."""
         low, high = min(self.cells.values()), max(self.cells.values())
         head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
         rows = []
@@ -214,13 +214,13 @@ def _marks(scale: _Axis) -> list[float]:
 
 
 def _nice(most: float) -> float:
-    """The next number above `most` that four steps divide well."""
+    """The least round number that is not below `most`, and that four steps divide well."""
     size = 10.0 ** floor(log10(most)) if most > 0 else 1.0
     return next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= most)
 
 
 def _line(times: FloatArray, values: FloatArray, axes: _Axes, kind: str, name: str) -> str:
-    """A path with gaps where nothing is known."""
+    """A path with gaps where values are not known."""
     x, y = axes
     steps, drawn = [], False
     for at, value in zip(times.tolist(), values.tolist(), strict=True):

@@ -28,48 +28,49 @@ if TYPE_CHECKING:
     from trimtab_lab.backtest.sweep import Sweep
 
 _DESCRIPTION = """\
-Replay policies over the load that `trimtab run --history` recorded: what would they have moved, cut and left?
+Replay policies over the load that `trimtab run --history` recorded, and compare their moves, costs and balance.
 
-Each policy begins with the owners that the bundles had, and then decides by itself, as the operator would have. The
-traffic of each bundle is the recorded one. What a broker would have used follows from the bundles that it would have
-had; while they are where they really were, it is what was measured. The hour before --from warms up the averages and
-the memory, and does not count.
+Each policy begins with the real owners of the bundles. Then it decides by itself, as the operator would have. The
+traffic of each bundle is the recorded one. Each broker's usage is computed from the bundles that it has in the replay.
+As long as these are the bundles that it really had, its usage is the measured one. The hour before --from only warms up
+the averages and the memory, and does not count.
 
 columns of the table:
   moves, again    bundles moved for balance or off a drained broker; of those, bundles that had moved before
-  cut %           clients that lost their connection, in percent of all; counted each time
-  silent s        seconds for which moves interrupted publishers, of all bundles together
-  area            points between the busiest and the idlest broker, mean over time
-  within          the same: points that were not exceeded for 95 % of the time
-  worst hour      the same: mean of the worst hour
+  cut %           disconnected clients in percent of all; a client counts each time
+  silent s        seconds for which moves interrupted publishers, summed over all bundles
+  area            percentage points between the busiest and the idlest broker, mean over time
+  within          points between them that were not exceeded for 95 % of the time
+  worst hour      points between them, mean of the worst hour
   hot min         broker-minutes above 85 %
-  measured %      work that was measured on the broker that would have had it; the rest follows a model
+  measured %      work that was measured on the broker that has it in the replay; a model estimates the rest
 
---sweep replays a variant of the policy for each combination of values. Lists are combined with each other; each sample
-takes a value from every range. A star marks the variants that no other one beats: none has fewer clients cut and the
-brokers as near to each other.
+--sweep replays variants of the policy. Lists of values are combined with each other. Each sample takes one value from
+every range. A star marks each variant that no other one beats: none is better in disconnected clients or area without
+being worse in the other.
 
---require exits with 1 when a requirement is not met. It compares a figure with a number, or with that of `live` (what
-really happened) or `against` (the first policy of --against), times a factor if you like. The figures are moves, again,
-cut, silent, area, within, worst, hot, measured (as in measured>=80%) and, with --splits on, splits.
+With --require the command exits with 1 when a requirement is not met. A requirement compares a figure with a number, or
+with the same figure of `live` (what really happened) or `against` (the first policy of --against), times a factor if
+you like. The figures are moves, again, cut, silent, area, within, worst, hot, measured (as in measured>=80%) and, with
+--splits on, splits.
 
-Drained brokers are emptied in a replay, too, and a policy balances within its windows. What a replay leaves out is said
-below the table.
+A replay also empties drained brokers, and a policy balances only within its windows. The lines below the table say what
+a replay leaves out.
 
---splits on replays the splits that a policy would make, too; else it plans none. The traffic of a bundle is shared out
-to its parts by its recorded topics, or by its hourly sketch; where neither is known, evenly. The report says how much
-of the work was in such parts, and how much of it was shared out evenly.
+--splits on also replays the splits that a policy would make. Without it, a policy plans none. The parts (children) of a
+bundle share its traffic according to its recorded topics, or else its hourly sketch. Where neither is known, they share
+it evenly. The report says how much of the work was in such parts, and how much of it was shared evenly.
 
---optimum searches the best plan in hindsight: the moves that would have cost least, had the load been known. It adds a
-row and two columns. It is for small clusters and some hours, and needs the extra `optimum`.
-  cost            area + WEIGHT x percent of the clients cut each day (less than a day counts as one)
+--optimum searches for the best plan in hindsight: the moves that would have cost least if the load had been known in
+advance. It adds a row and two columns. It is for small clusters and a few hours, and needs the extra `optimum`.
+  cost            area + WEIGHT x percent of the clients cut each day (a shorter time counts as one day)
                   + broker-minutes above 85 % each hour / 5
-  above %         percent by which that is above the least that is possible
+  above %         percent by which the cost exceeds a bound that no plan can beat
 
---spark spreads the replays over the cores of this machine (local[2]) or of a cluster, whose executors must see the
-history. Policies are spread, and with --window also parts of the time: each window but the first begins with three
-hours in which the policies act and nothing counts, instead of with the owners that they would have left. The output
-says what that changed.
+--spark runs replays in parallel on the cores of this machine (local[2]) or of a cluster, whose executors must be able
+to read the history. Policies run in parallel. With --window, parts of the time do, too. The owners that a policy would
+have left before a later window are then not known. So each later window begins with three hours in which the policies
+act and nothing counts. The output says how much this changes.
 
 examples:
   trimtab backtest --history DIR
@@ -83,7 +84,7 @@ examples:
 """
 
 DAYS = 14.0
-"""Days of the recording that are replayed unless others are asked for."""
+"""Days of the recording that are replayed by default."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -109,25 +110,23 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FIELD=VALUES",
         action="append",
         default=[],
-        help="replay variants of the policy: values with commas, or a range like 100..1600; may be repeated",
+        help="replay variants of the policy: values separated by commas, or a range like 100..1600; may be repeated",
     )
     parser.add_argument(
-        "--samples", type=count, default=10, help="variants with values from the ranges of --sweep (default 10)"
+        "--samples", type=count, default=10, help="number of values to take from the ranges of --sweep (default 10)"
     )
     add_splits_option(parser)
-    parser.add_argument("--require", metavar="RULES", default="", help="requirements, with commas between them")
-    parser.add_argument(
-        "--window", type=positive, metavar="DAYS", help="replay windows of so many days at the same time"
-    )
+    parser.add_argument("--require", metavar="RULES", default="", help="requirements, separated by commas")
+    parser.add_argument("--window", type=positive, metavar="DAYS", help="replay windows of this many days in parallel")
     parser.add_argument("--optimum", action="store_true", help="also search the best plan in hindsight")
     parser.add_argument(
-        "--optimum-time", type=positive, default=60.0, metavar="SECONDS", help="end the search then (default 60)"
+        "--optimum-time", type=positive, default=60.0, metavar="SECONDS", help="time limit of --optimum (default 60)"
     )
     parser.add_argument(
         "--weight",
         type=positive,
         default=1.0,
-        help="of --optimum: points that 1 %% of the clients cut each day are worth (default 1)",
+        help="points of cost per 1 %% of the clients cut each day, for --optimum (default 1)",
     )
     parser.add_argument("--html", metavar="FILE", help="also write a page with charts to this file")
     add_output_option(parser, shapes=("table", "json", "markdown"))
@@ -137,35 +136,40 @@ def add_window_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is replayed, and where."""
     parser.add_argument("--history", metavar="DIR", required=True, help="folder or URI of `trimtab run --history`")
     parser.add_argument(
-        "--recorded", metavar="NAME", help="policy whose history is replayed, as namespace/name or name (the only one)"
+        "--recorded",
+        metavar="NAME",
+        help="policy whose history is replayed, as namespace/name or name (default: the only one)",
     )
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--days", type=positive, default=DAYS, help=f"days before the end to replay (default {DAYS:g})")
     begin.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
-    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same way")
+    parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same form")
     parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
     parser.add_argument(
         "--spark",
         metavar="MASTER",
-        help="where to replay: local[N], spark://HOST:PORT or sc://HOST:PORT (default here)",
+        help="where to replay: local[N], spark://HOST:PORT or sc://HOST:PORT (default: this process)",
     )
 
 
 def add_splits_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that also replays splits."""
+    """Add the option --splits."""
     parser.add_argument(
-        "--splits", choices=("on", "off"), default="off", help="also replay splits that the policies would make (off)"
+        "--splits",
+        choices=("on", "off"),
+        default="off",
+        help="also replay splits that the policies would make (default off)",
     )
 
 
 def require_splits(arguments: argparse.Namespace, option: str, sweeps: Sequence[Sweep]) -> None:
-    """Raise `CommandError` for fields of the splitter if no splits are replayed: their variants would all be equal."""
+    """Raise `CommandError` for fields of the splitter without --splits on: all their variants would be equal."""
     if arguments.splits == "off" and (fields := [".".join(one.path) for one in sweeps if one.path[0] == "split"]):
-        raise CommandError(f"{option} {fields[0]}: without --splits on the splitter has no effect, so add it")
+        raise CommandError(f"{option} {fields[0]}: the splitter has no effect without --splits on: add it")
 
 
 def count(text: str) -> int:
-    """A number of things, as an argument."""
+    """Parse an argument that is a whole number of at least 1."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
@@ -173,7 +177,7 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """A number above 0, as an argument."""
+    """Parse an argument that is a number above 0."""
     number = float(text)
     if not number > 0:
         raise argparse.ArgumentTypeError(f"{text} is not above 0")
@@ -197,18 +201,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--sweep: {error}") from error
     require_splits(arguments, "--sweep", sweeps)
     if required and sweeps:
-        raise CommandError("--require judges one policy, and --sweep makes many of it: give one of them")
+        raise CommandError("--require judges one policy, but --sweep makes many variants: use only one of them")
     if any(one.base == "against" for one in required) and not _files(arguments.against):
         raise CommandError("--require compares with `against`: name a policy with --against")
     if any(one.figure == "splits" for one in required) and arguments.splits == "off":
-        raise CommandError("--require limits splits, and without --splits on a replay makes none: add it")
+        raise CommandError("--require limits splits, but a replay makes none without --splits on: add it")
     _require_fit(arguments)
     window = opened(arguments)
     known = _known_load(window) if arguments.optimum else None
     chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples, arguments.splits == "on")
     players = Players.of(window, chosen, arguments.seed)
     if required and len(players.judged) > 1:
-        raise CommandError(f"--require judges one policy, and --policy names {len(players.judged)}: give one of them")
+        raise CommandError(f"--require judges one policy, but --policy names {len(players.judged)}: give only one")
     with runner(arguments.spark) as tasks, progress() as report:
         window.play(players.replays, tasks, report)
     optimum = _optimum(arguments, known) if known else None
@@ -216,14 +220,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _require_fit(arguments: argparse.Namespace) -> None:
-    """Raise `CommandError` for options that --optimum does not go with."""
+    """Raise `CommandError` for options that can't be combined with --optimum."""
     if not arguments.optimum:
         return
     if arguments.splits == "on":
-        raise CommandError("--optimum knows no splits: leave out --splits on")
+        raise CommandError("--optimum can't plan splits: leave out --splits on")
     if arguments.window is not None:
-        raise CommandError("--optimum plans all of the time as one, and --window cuts it: leave out one of them")
-    import_module("trimtab_lab.backtest.solver")  # if it is not installed, that is said before anything is read
+        raise CommandError("--optimum plans the whole time as one, but --window divides it: use only one of them")
+    import_module("trimtab_lab.backtest.solver")  # fails early if it is not installed
 
 
 def _known_load(window: ReplayWindow) -> KnownLoad:
@@ -266,7 +270,7 @@ def _report(
     required: Sequence[Requirement],
     optimum: OptimumResult | None,
 ) -> int:
-    """Print the result; the exit code."""
+    """Print the result, and return the exit code."""
     from trimtab_lab.backtest.report import BacktestReport  # noqa: PLC0415
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """Requirements that a backtest must meet: ``moves<=live*0.5, area<=live, cut<=2%``.
 
-A requirement compares a figure with a number, with the same figure of what really happened (``live``), or with that of
-the first policy of ``--against`` (``against``), each times a factor if one is given.
+A requirement compares a figure with a number, or with the same figure of what really happened (``live``) or of the
+first policy of ``--against`` (``against``). That figure may have a factor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RULE = re.compile(
 
 
 class InvalidRequirementError(ValueError):
-    """A text that is no requirement. It says what is wrong, and what is allowed."""
+    """A text is not a requirement. The message says what is wrong, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Requirement:
     factor: float = 1.0
 
     def failure(self, found: Mapping[str, Figures]) -> str:
-        """Why it is not met, in words; empty if it is. found: the figures of ``policy``, and of each base there is."""
+        """Why it is not met, in words; empty if it is. found: the figures of ``policy``, and of each available base."""
         value = float(getattr(found["policy"], self.figure))
         bound = self.number if not self.base else self.factor * float(getattr(found[self.base], self.figure))
         if _COMPARES[self.compares](value, bound):
@@ -66,7 +66,7 @@ def requirements(text: str) -> tuple[Requirement, ...]:
 def _requirement(text: str) -> Requirement:
     match = _RULE.fullmatch(text)
     if match is None:
-        raise InvalidRequirementError(f"{text!r} is no requirement: write moves<=live*0.5, area<=12 or cut<=2%")
+        raise InvalidRequirementError(f"{text!r} is not a requirement: write moves<=live*0.5, area<=12 or cut<=2%")
     if match["figure"] not in GATED:
         raise InvalidRequirementError(f"{text!r}: there is no figure {match['figure']!r}: use {', '.join(GATED)}")
     if match["percent"] and match["figure"] not in ("cut", "measured"):

@@ -1,4 +1,4 @@
-"""The part of a history that a backtest replays, as its command names it."""
+"""The part of a history that a backtest replays, as the command's arguments select it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.model import some
 
 _DAY = 86_400.0
-_NAMED = 3  # damaged files
+_NAMED = 3  # most damaged files that are named
 
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """What is replayed. folder: of the history, as the user named it. begin, end: epoch seconds.
+    """The time that is replayed. folder: the history's, as the user named it. begin, end: epoch seconds.
 
-    length: seconds of the windows that are played at the same time; None: one window.
+    length: seconds of the windows that are played in parallel; None: one window.
     """
 
     folder: str
@@ -33,11 +33,11 @@ class ReplayWindow:
 
     @property
     def parts(self) -> list[TimeWindow]:
-        """The windows that are played at the same time."""
+        """The windows that are played in parallel."""
         return windows(self.begin, self.end, self.length)
 
     def play(self, replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> None:
-        """Play `replays`. Unreadable cycles are named and left out. Raises `CommandError`."""
+        """Play `replays`. Unreadable cycles are reported and left out. Raises `CommandError`."""
         parts = self.parts
         work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())
         if error := play_all(work, replays, runner, report):
@@ -45,14 +45,14 @@ class ReplayWindow:
         self.tell_damage()
 
     def tell_damage(self) -> None:
-        """Name the cycles that can't be read and were left out, on standard error."""
+        """Print to standard error which cycles could not be read and were left out."""
         begin = max(self.parts[0].read, self.recording.summary.begin)
         if damaged := self.recording.damaged(begin, self.end):
             print(f"left out: {some(damaged, _NAMED, '; ')}", file=sys.stderr)
 
 
 def opened(arguments: argparse.Namespace) -> ReplayWindow:
-    """The window of the command's arguments. Raises `CommandError`."""
+    """The window that the command's arguments select. Raises `CommandError`."""
     try:
         recording = Recording(arguments.history, arguments.recorded or _only_policy(arguments.history))
         summary = recording.summary
@@ -70,7 +70,7 @@ def opened(arguments: argparse.Namespace) -> ReplayWindow:
 
 
 def _only_policy(folder: str) -> str:
-    """The policy whose history is there. Raises `CommandError` if there are several; `NoHistoryError`."""
+    """The only policy with a history in `folder`. Raises `CommandError` if there are several; `NoHistoryError`."""
     found = policies(folder)
     if len(found) > 1:
         raise CommandError(f"{folder} has the histories of {', '.join(found)}: choose one with --recorded")

@@ -44,9 +44,9 @@ _STYLE += "".join(
 )
 
 _CHARTS = 5
-"""Policies whose load is drawn: those of the front, and what is compared with."""
+"""Maximum number of replays with a chart of load. One of them is what really happened."""
 _SPACES = 20
-_SWEPT = 2  # fields that a heat map has
+_SWEPT = 2  # fields of a heat map
 
 
 def html_report(report: BacktestReport, players: Players) -> str:
@@ -89,7 +89,7 @@ def _body(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def _drawn(report: BacktestReport, players: Players) -> list[HistoryReplay]:
-    """The replays that get charts: of a sweep those of the front; what really happened comes last."""
+    """The replays that get charts; the last is what really happened. In a sweep, only variants of the front get one."""
     judged = [one for one in players.shown[:-1] if not report.front or one.name in report.front]
     return [*judged[: _CHARTS - 1], players.shown[-1]]
 
@@ -98,8 +98,8 @@ def _sweep(report: BacktestReport, players: Players) -> Iterator[str]:
     if not report.front:
         return
     figures = {one.name: one.figures for one in report.results[: len(players.judged)]}
-    yield "<h2>What each variant cuts, and how far apart it leaves the brokers</h2>"
-    told = "Mean points between the brokers, upwards. No other variant beats the green ones. Red: live."
+    yield "<h2>Disconnected clients and remaining difference between the brokers, by variant</h2>"
+    told = "Vertical axis: mean points between the brokers. Green: no other variant beats it. Red: live."
     yield f"<p class='soft'>{told}</p>"
     yield sweep_chart(figures, report.front, report.results[-1].figures)
     for what, heading in (("area", "mean points between the brokers"), ("moves", "moves"), ("cut", "clients cut, %")):
@@ -108,14 +108,14 @@ def _sweep(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def heat_map(values: Mapping[str, float]) -> HeatMap | None:
-    """The map of values by the names of variants, such as ``price=200 worth=300``; None unless two fields differ."""
+    """The map of `values`, by variant name (``price=200 worth=300``); None unless the variants differ in two fields."""
     parts = {name: dict(part.partition("=")[::2] for part in name.split(" ")) for name in values}
     fields = list(next(iter(parts.values())))
     if len(fields) != _SWEPT or any(list(one) != fields for one in parts.values()):
         return None
     up, across = fields
     rows, columns = (list(dict.fromkeys(one[field] for one in parts.values())) for field in fields)
-    if len(rows) * len(columns) > 4 * len(values):  # samples of ranges: hardly any pair was tried
+    if len(rows) * len(columns) > 4 * len(values):  # values drawn from ranges: most pairs were not tried
         return None
     cells = {(parts[name][up], parts[name][across]): value for name, value in values.items() if value == value}  # noqa: PLR0124
     return HeatMap(across, up, columns, rows, cells) if cells else None

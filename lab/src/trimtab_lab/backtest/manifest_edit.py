@@ -1,7 +1,7 @@
-"""Changes fields of a policy in the text of its file. Comments and layout stay.
+"""Edits fields of a policy in the text of its file, and keeps comments and layout.
 
-The changed text is read again: it must say what the old one said, but for these fields. So a text that does not show
-where a field belongs is refused, such as one with aliases or duplicate keys.
+The changed text is parsed again. Except for these fields, it must have the same content as the old one. So a text that
+does not show where a field belongs, such as one with aliases or duplicate keys, is refused.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Path = tuple[str, ...]
 
 
 class UneditableError(ValueError):
-    """A file whose text does not show where a field belongs. It says which, and why."""
+    """The text of a file does not show where a field belongs. The message names the field and the reason."""
 
 
 def edited(text: str, name: str, changes: Mapping[Path, Any]) -> str:
-    """The text of a file with other values in the policy `name`. Raises `UneditableError`."""
+    """The text of a file with `changes` made to the policy `name`. Raises `UneditableError`."""
     for path, value in changes.items():
         if not path:
             raise UneditableError("no field is named")
@@ -73,7 +73,7 @@ def _with(text: str, node: yaml.MappingNode, path: Path, value: Any) -> str:
 
 
 def _inserted(text: str, node: yaml.MappingNode, path: Path, value: Any) -> str:
-    """`text` with a new field in `node`: the first one between braces, else the last one."""
+    """`text` with a new field in `node`: first in a mapping with braces, else last."""
     field = _field(path, value)
     if node.flow_style:
         begin = text.index("{", node.start_mark.index) + 1
@@ -89,7 +89,7 @@ def _inserted(text: str, node: yaml.MappingNode, path: Path, value: Any) -> str:
 
 
 def _last(node: yaml.Node) -> yaml.Node:
-    """The last value in the text of a block mapping. The end of the mapping is behind the comments that follow."""
+    """The last value in the text of a block mapping, whose own end mark is after any comments that follow it."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -97,7 +97,7 @@ def _last(node: yaml.Node) -> yaml.Node:
 
 
 def _field(path: Path, value: Any) -> dict[str, Any]:
-    """``{"a": {"b": value}}`` for the path a, b. A strategy that is named for its first time gets its type, too."""
+    """``{"a": {"b": value}}`` for the path a, b. A strategy that the policy did not name yet also gets its type."""
     inner: Any = value
     for key in reversed(path[1:]):
         inner = {key: inner}
@@ -107,7 +107,7 @@ def _field(path: Path, value: Any) -> dict[str, Any]:
 
 
 def _flow(field: Mapping[str, Any], *, as_json: bool) -> str:
-    """A field as it stands between braces."""
+    """A field as it is written between braces."""
     if as_json:
         return json.dumps(field)[1:-1]
     return yaml.safe_dump(dict(field), sort_keys=False, default_flow_style=True, width=1000).strip()[1:-1]
@@ -126,7 +126,7 @@ def _inline(value: Any) -> str:
 
 
 def _expected(text: str, name: str, path: Path, value: Any) -> list[Any]:
-    """What the text must say after the change."""
+    """The content that the text must have after the change."""
     found: list[Any] = [_unshared(document) for document in yaml.safe_load_all(text)]
     for document in found:
         for one in (document, *(document.get("items") or ())) if isinstance(document, dict) else ():
@@ -137,7 +137,7 @@ def _expected(text: str, name: str, path: Path, value: Any) -> list[Any]:
 
 
 def _unshared(value: Any) -> Any:
-    """A copy in which no two places share an object, as those of aliases do."""
+    """A copy in which no two places share an object, as places with the same alias do."""
     if isinstance(value, dict):
         return {key: _unshared(inner) for key, inner in value.items()}
     return [_unshared(inner) for inner in value] if isinstance(value, list) else value

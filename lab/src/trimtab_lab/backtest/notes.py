@@ -1,4 +1,4 @@
-"""What a reader of a backtest must know: what its history lacks, and what its replays leave out. A sentence each."""
+"""Notes for the reader of a backtest: what its history lacks, and what its replays leave out. A sentence each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
 _BEFORE = 900.0
-"""Seconds before a broker is gone in which a move off it counts as made because of that."""
+"""A move off a broker counts as caused by its end if it is at most this many seconds before it."""
 
-_NEAR = 0.1  # ratio by which an interval may differ without a word
+_NEAR = 0.1  # ratio by which an interval may differ without a note
 
 
 def notes(window: ReplayWindow, players: Players, cycles: int) -> list[str]:
-    """All of them. cycles: that were replayed."""
+    """All notes. cycles: how many were replayed."""
     return [
         *_lost(window, cycles),
         *_specs(players.specs),
@@ -32,7 +32,7 @@ def notes(window: ReplayWindow, players: Players, cycles: int) -> list[str]:
 
 
 def notes_before(window: ReplayWindow, replays: Sequence[HistoryReplay]) -> list[str]:
-    """Those that are known before anything is replayed."""
+    """The notes that are known before anything is replayed."""
     recording, begin, end = window.recording, window.begin, window.end
     policies = [one for one in replays if isinstance(one, PolicyReplay)]
     return [
@@ -49,7 +49,7 @@ def _splits(policies: Sequence[PolicyReplay]) -> Iterator[str]:
 
 
 def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:
-    """Policies that decide more or less often than they would, as a replay decides in recorded cycles only.
+    """Note policies that decide more or less often than they would: a replay decides in recorded cycles only.
 
     step: usual seconds from one cycle to the next.
     """
@@ -81,7 +81,7 @@ def _lost(window: ReplayWindow, cycles: int) -> Iterator[str]:
 
 
 def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    """What is not known of pins, isolation and the like."""
+    """Note what is not known about pins, isolation and the like."""
     try:
         known = recording.knows_bundles(begin)
         hidden = recording.hidden_isolation(begin, end)
@@ -105,12 +105,12 @@ def _specs(specs: Sequence[RecordedPolicy]) -> Iterator[str]:
 
 
 def mode_of(recorded: RecordedPolicy) -> str:
-    """The mode of a policy that was in force."""
+    """The mode of a recorded policy."""
     return str(recorded.spec.get("mode", Mode.DRY_RUN.value))
 
 
 def _emptied(live: Trace) -> Iterator[str]:
-    """Moves that a replay does not make: its bundles stay until their broker is gone."""
+    """Note moves that a replay does not make: its bundles stay until their broker is gone."""
     found = sum(
         any(name == one.source and 0 <= at - one.at <= _BEFORE for at, name in live.lost) for one in live.changes
     )

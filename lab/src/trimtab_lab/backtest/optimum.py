@@ -1,7 +1,7 @@
 """The best plan in hindsight: the moves that would have cost least, had the load been known in advance.
 
-The cost is that of `cost`, which `trimtab tune` minimises, too. The solver proves a bound that no plan can beat. The
-plan that it finds is then replayed like a policy, so its figures are those of the table.
+`trimtab tune` minimises the same `cost`. The solver proves a bound that no plan can beat. The plan that it finds is
+then replayed like a policy, so its figures are comparable with the others in the table.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Move
 
 MOST_PLACES = 20_000
-"""Brokers x bundles x cycles that are searched at most: more take hours."""
+"""Most brokers x bundles x cycles that are searched: more take hours."""
 
 
 class NoOptimumError(Exception):
-    """A history whose best plan can't be searched. It says why, and what to do."""
+    """The best plan can't be searched for in this history. The message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class KnownLoad:
-    """The cycles that count, known in advance. owners: at their beginning."""
+    """The cycles that count, known in advance. owners: those at the beginning."""
 
     cycles: Sequence[RecordedCycle]
     owners: VirtualOwners
@@ -60,7 +60,7 @@ class KnownLoad:
         return cls(found, owners)
 
     def best(self, weight: float, seconds: float) -> OptimumResult:
-        """Search the best plan for at most so many seconds. Raises `NoOptimumError`."""
+        """Search for the best plan for at most so many seconds. Raises `NoOptimumError`."""
         prices = CostPrices.of(self.cycles, weight)
         if not np.isfinite(prices.area).all():
             raise NoOptimumError("fewer than two brokers were measured at a time, so no plan is better than another")
@@ -73,7 +73,7 @@ class KnownLoad:
         return OptimumResult(min(max(solution.bound, 0.0), found), weight, seconds, figures)
 
     def _begins(self) -> Iterator[dict[str, str]]:
-        """For each cycle the brokers that its new bundles begin with. Raises `NoOptimumError` for a split."""
+        """For each cycle the first broker of each new bundle, by name. Raises `NoOptimumError` for a split."""
         owners = deepcopy(self.owners)
         before: set[str] = set()
         for number, cycle in enumerate(self.cycles):
@@ -92,7 +92,7 @@ class KnownLoad:
             before = {*load.bundles.names}
 
     def _replayed(self, plan: Iterator[Sequence[Move]]) -> Trace:
-        """What the plan comes to, replayed like a policy."""
+        """The trace of the plan, replayed like a policy."""
         owners, trace = deepcopy(self.owners), Trace()
         for cycle, moves in zip(self.cycles, plan, strict=True):
             owner = owners.rows(cycle.load)
@@ -105,7 +105,7 @@ class KnownLoad:
 
 
 def require_small(load: ClusterLoad, cycles: int) -> None:
-    """Raise `NoOptimumError` if so many cycles of such a cluster are more than can be searched."""
+    """Raise `NoOptimumError` if a cluster of this size has too many cycles to search."""
     each = len(load.brokers) * len(load.bundles)
     if each * cycles <= MOST_PLACES:
         return
@@ -116,7 +116,7 @@ def require_small(load: ClusterLoad, cycles: int) -> None:
 
 
 def require_whole(before: set[str], load: ClusterLoad) -> None:
-    """Raise `NoOptimumError` if a bundle was split since the names `before`."""
+    """Raise `NoOptimumError` if one of the bundles `before` was split."""
     names = {*load.bundles.names}
     gone = [(name, parse_bundle(name)) for name in sorted(before - names)]
     for new in map(parse_bundle, sorted(names - before)):

@@ -1,16 +1,17 @@
 """The best plan in hindsight as a mixed-integer program.
 
-A column says whether a bundle is on a broker in a cycle: 0 or 1. A bundle has one for each broker that it may be on by
-then. Another column says whether the bundle moves after the cycle, which cuts its clients. A broker's usage follows
-from its bundles, as in a replay. The largest and the smallest usage are columns, too:
+The columns are the variables. One column says whether a bundle is on a broker in a cycle: 0 or 1. In each cycle a
+bundle has such a column for each broker that it may be on. Another column says whether the bundle moves after the
+cycle, which disconnects its clients. A broker's usage follows from its bundles, as in a replay. The largest and
+the smallest usage are columns, too:
 
     minimise    sum of price x (largest - smallest)  +  sum of price x clients that moves cut  +  minutes above 85 %
 
-What a replay does not count is free here, too: a pinned bundle is where it was, a bundle without a broker gets one at
-once, and a new bundle begins where it was. What policies may not do is forbidden here: to move a bundle that is pinned,
-never measured, or of a namespace left out of balancing; to send it where its namespace's isolation does not allow it,
-or to a broker that is not ready or takes no bundles. Limits, cool-downs, intervals and the filters of a policy do not
-bind the plan.
+Changes that do not count in a replay are free here, too: a pinned bundle is where it really was, a bundle without a
+broker gets one immediately, and a new bundle begins where it really was. Policies may not move a bundle that is pinned,
+that was never measured, or whose namespace is left out of balancing. They may not send a bundle to a broker that its
+namespace's isolation excludes, that is not ready, or that takes no bundles. The plan may not do so either. Limits,
+cool-downs, intervals and the filters of a policy do not bind the plan.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.planner.candidates import DestinationChoice
 
 NOWHERE = ""
-"""The place of a bundle that no broker has."""
+"""The place of a bundle without a broker."""
 
-_ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # this limit depends on owners: it must not bind
+_ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # no effective limit of topics
 
 _FULL = 100.0  # percent: no broker uses more CPU than it has, unless it was measured so
 
 Places = Mapping[str, int]
-"""The column of a bundle for each broker that it may have in a cycle."""
+"""The column of a bundle in a cycle for each broker that it may be on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostPrices:
-    """What the parts of the cost are worth, in points, over k cycles.
+    """The prices of the parts of the cost, in points, over k cycles.
 
-    area: (k,) of a point between the brokers. hot: (k,) of a broker above `HOT`. client: of a client that is cut.
+    area: (k,) for a point between the brokers. hot: (k,) for a broker above `HOT`. client: for a disconnected client.
     """
 
     area: FloatArray
@@ -57,7 +58,7 @@ class CostPrices:
 
     @classmethod
     def of(cls, cycles: Sequence[RecordedCycle], weight: float) -> Self:
-        """The prices in `cycles`, so that their sum is `cost` of a replay. NaN if no two brokers were measured."""
+        """The prices in `cycles`. With them the sum is the `cost` of a replay. NaN if no two brokers were measured."""
         seconds = Trace(times=[cycle.load.now for cycle in cycles]).seconds()
         hours = float(seconds.sum()) / 3600
         two = [np.isfinite(busiest(cycle.load.brokers)).sum() > 1 for cycle in cycles]
@@ -71,7 +72,7 @@ class CostPrices:
 
 
 class _UsageLine(NamedTuple):
-    """Percent of a broker's resource: constant + sum of factors by column. highest: with all bundles that may come."""
+    """Usage of a resource, percent: constant + sum of factors x columns. highest: with all bundles that may come."""
 
     constant: float
     factors: Mapping[int, float]
@@ -86,7 +87,7 @@ class _UsageLine(NamedTuple):
 
 @dataclass(frozen=True)
 class _Step:
-    """What may happen between a cycle and the next. movable: (m,) bundles that may leave a broker that serves them."""
+    """What may happen between two cycles. movable: (m,) bundles that may leave a broker that serves them."""
 
     load: ClusterLoad
     ready: frozenset[str]
@@ -122,10 +123,10 @@ def _named(load: ClusterLoad, rows: Iterable[int]) -> tuple[str, ...]:
 
 @dataclass
 class PlanProgram:
-    """The program of some cycles; it grows by `add`. prices: in all of them.
+    """The program of some cycles, which `add` adds. prices: those in all cycles.
 
-    places: of each cycle, by bundle. given: for each cycle the bundles whose place is fixed. start: values of columns
-    for the plan that moves nothing.
+    places: for each cycle the places of each bundle. given: for each cycle the bundles whose place is fixed. start:
+    values of columns for the plan that moves nothing.
     """
 
     prices: CostPrices
@@ -176,7 +177,7 @@ class PlanProgram:
         return {broker: self.program.column(least=1.0)}
 
     def _followed(self, name: str, before: Places) -> Places:
-        """The places of a bundle in the next cycle, and what ties them to those `before`."""
+        """The places of a bundle in the next cycle. Adds the rows that tie them to the places `before`."""
         step, program = self._steps[-1], self.program
         row = step.load.bundles.index[name]
         movable = bool(step.movable[row])
@@ -219,7 +220,7 @@ class PlanProgram:
             self._keep_below(smallest, lines, max(lowest, 0.0))
 
     def _add_hot(self, lines: Sequence[_UsageLine], price: float) -> None:
-        """A column that is 1 if the broker is above `HOT`."""
+        """Add a column that is 1 if the broker is above `HOT`."""
         if not (hot := [line for line in lines if line.highest > HOT]):
             return
         above = self.program.column(cost=price, whole=True)
@@ -227,7 +228,7 @@ class PlanProgram:
             self.program.row({**line.factors, above: HOT - line.highest}, most=HOT - line.constant)
 
     def _keep_above(self, largest: int, lines: Sequence[_UsageLine]) -> None:
-        """The largest value is at least the broker's usage, which is at most its capacity."""
+        """Require that the largest value is at least the broker's usage, which is at most its capacity."""
         for line in lines:
             terms = {largest: 1.0, **{column: -factor for column, factor in line.factors.items()}}
             if line.highest > line.most:
@@ -237,7 +238,7 @@ class PlanProgram:
             self.program.row(terms, least=line.constant)
 
     def _keep_below(self, smallest: int, lines: Sequence[_UsageLine], most: float) -> None:
-        """The smallest value is at most the broker's usage: that of one resource, or 0. most: bound of the value."""
+        """Require that the smallest value is at most the usage of some resource, or 0. most: bound of the value."""
         ways = _undominated(lines)
         if len(ways) == 1 and ways[0].constant >= 0:
             terms = {column: -factor for column, factor in ways[0].factors.items()}
@@ -254,7 +255,7 @@ class PlanProgram:
 
 
 def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
-    """The lines without those that are never below another one."""
+    """The lines without those that are nowhere above another one."""
     kept: list[_UsageLine] = []
     for line in lines:
         if not any(line.within(other) for other in kept):
@@ -265,7 +266,7 @@ def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
 def _lines(
     cycle: RecordedCycle, broker: int, places: Mapping[str, Places], program: MixedProgram
 ) -> Iterator[_UsageLine]:
-    """What each measured resource of a broker (row) uses, by the bundles that it may have; see `RecordedCycle`."""
+    """The usage of each measured resource of a broker (row) by the bundles that it may have; see `RecordedCycle`."""
     load = cycle.load
     brokers, name, there = load.brokers, load.brokers.names[broker], load.bundles.owner == broker
     may = [(row, found[name]) for row, found in enumerate(places[one] for one in load.bundles.names) if name in found]

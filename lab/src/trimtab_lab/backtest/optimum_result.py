@@ -1,4 +1,4 @@
-"""What is known of the best plan in hindsight, for people and programs. It needs no solver."""
+"""The best plan in hindsight, as sentences and as data. This module does not need the solver."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from trimtab_lab.backtest.trace import Figures, cost
 
 BEST = "best plan"
-"""Name of its row in the table."""
+"""Name of the plan's row in the table."""
 
 COSTS = ("cost", "above %")
-"""Headings of what a search adds to the table."""
+"""Headings of the columns that a search adds to the table."""
 
 _PROVEN = 0.1
-"""Percent that a plan may be above the bound and still count as the best."""
+"""Percent by which a plan may be above the bound and still count as the best."""
 
 
 @dataclass(frozen=True)
 class OptimumResult:
     """The best plan in hindsight, as far as it is known.
 
-    bound: points that no plan can cost less than. weight: of the cost. seconds: that the search was allowed. figures:
-    of the best plan that was found; None if none was found in time.
+    bound: points; no plan can cost less. weight: that of the cost. seconds: the time limit of the search. figures:
+    those of the best plan that was found; None if none was found in time.
     """
 
     bound: float
@@ -33,11 +33,11 @@ class OptimumResult:
     figures: Figures | None
 
     def cost(self, figures: Figures) -> float:
-        """Points; NaN if they are not known."""
+        """The cost in points; NaN if it is not known."""
         return cost(figures, self.weight)
 
     def above(self, figures: Figures) -> float:
-        """Percent above the bound, so above the best plan at most; NaN for a bound of 0."""
+        """Percent above the bound. The best plan is at or above the bound, too. NaN for a bound of 0."""
         return 100 * max(self.cost(figures) / self.bound - 1, 0.0) if self.bound > 0 else math.nan
 
     @property
@@ -51,15 +51,15 @@ class OptimumResult:
         return "-" if math.isnan(points) else f"{points:.2f}", "-" if math.isnan(above) else f"{above:.1f}"
 
     def costs(self, figures: Figures) -> dict[str, float | None]:
-        """What a search adds to the data of a replay; null for what is not known."""
+        """The values that a search adds to the data of a replay; null for what is not known."""
         return {"cost": _known(self.cost(figures)), "above": _known(self.above(figures))}
 
     def lines(self, others: Mapping[str, Figures]) -> list[str]:
-        """The result in words, a sentence each. others: the figures of the replays, by name."""
+        """The result as sentences. others: the figures of the replays, by name."""
         return [f"Best plan in hindsight: {self._found()}.", *self._above(others)]
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON values; null for what is not known."""
+        """The result as JSON values; null for what is not known."""
         known = {"bound": self.bound, "weight": self.weight, "seconds": self.seconds, "proven": self.proven}
         if self.figures is None:
             return {**known, "figures": None, "cost": None, "above": None}
@@ -83,7 +83,7 @@ class OptimumResult:
 
 
 def _percent(value: float) -> str:
-    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"  # noqa: PLR2004 - a decimal where it tells something
+    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %"  # noqa: PLR2004 - small values have a decimal
 
 
 def _known(value: float) -> float | None:

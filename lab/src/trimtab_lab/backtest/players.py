@@ -1,4 +1,4 @@
-"""Who plays in a backtest: policies from files, the policy that really ran, and what really happened."""
+"""The replays of a backtest: policies from files, the policy that really ran, and what really happened."""
 
 from __future__ import annotations
 
@@ -28,13 +28,15 @@ from trimtab_strategies.model import some
 RECORDED = "recorded"
 
 ACTING = "Auto"
-"""The mode of a policy that makes its moves itself."""
+"""The mode of a policy that makes its moves without approval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the user chose to play. judged, against: files of policies. sweeps: variants of the judged ones, with so
-    many samples of ranges.
+    """What the user chose to replay.
+
+    judged, against: files of policies. sweeps: they make variants of the judged policies. samples: how many values to
+    take from ranges.
     """
 
     judged: Sequence[str]
@@ -46,10 +48,12 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Players:
-    """Who plays. judged: the policies of --policy. against: those of --against. recorded: the policy that really ran,
-    None if the history does not have it. mode: in which it ran. live: what really happened. followed: the recorded
-    policy once more, asked in each cycle with the real owners; None unless it made the moves. specs: all that were in
-    force, oldest first; the last one is replayed. unusable: why that is not possible, empty if it is.
+    """The replays of a backtest.
+
+    judged: the policies of --policy. against: those of --against. recorded: the policy that really ran; None if the
+    history does not have it. mode: the mode in which it ran. live: what really happened. followed: the recorded policy
+    again, asked in each cycle with the real owners; None unless it made the moves. specs: all recorded policies in
+    force, oldest first; the last one is replayed. unusable: why the recorded policy can't be replayed; empty if it can.
     """
 
     judged: Sequence[PolicyReplay]
@@ -65,7 +69,8 @@ class Players:
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
         """The players that the user chose. Raises `CommandError`.
 
-        Without a file the recorded policy is judged; its replay says how far a backtest of this history can be trusted.
+        Without a file the recorded policy is judged. Its replay shows how far a backtest of this history can be
+        trusted.
         """
         specs = _recorded(window)
         manifest = _manifest(window, specs[-1].spec) if specs else None
@@ -95,20 +100,21 @@ class Players:
 
     @property
     def replays(self) -> list[HistoryReplay]:
-        """All of them."""
+        """All replays."""
         checks = [one for one in (self.recorded, self.followed) if one]
         return [*self.judged, *self.against, *checks, self.live]
 
     @property
     def shown(self) -> list[HistoryReplay]:
-        """Those of the table, what is judged first."""
+        """The replays in the table, the judged ones first."""
         first = self.judged or [one for one in (self.recorded,) if one]
         return [*first, *self.against, self.live]
 
 
 def _recorded(window: ReplayWindow) -> list[RecordedPolicy]:
-    """The policies in force, oldest first; the first one since the beginning of the window. Raises `CommandError` if
-    one can't be read.
+    """The policies in force, oldest first. The first one was in force when the window began.
+
+    Raises `CommandError` if one can't be read.
     """
     try:
         specs = window.recording.specs(window.begin, window.end)
@@ -124,8 +130,10 @@ def _manifest(window: ReplayWindow, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, splits: bool) -> PolicyReplay:
-    """The replay of the policy that really ran. It goes on from what the policy remembered, where that is recorded, and
-    chooses between equally good brokers as the operator did.
+    """The replay of the policy that really ran.
+
+    It continues from the recorded memory of the policy, if there is one. It chooses between equally good brokers as the
+    operator did.
     """
     replay, strategies = policy_replay(RECORDED, manifest, None, splits=splits), Settings.of(manifest).strategies
     replay.past = [one for part in window.parts if (one := _remembered(window, part.act, strategies))]
@@ -133,17 +141,17 @@ def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, sp
 
 
 def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyReplay:
-    """The replay that is asked with the real owners. It plans splits, too: the real ones were made and are recorded."""
+    """The replay that is asked with the real owners. It plans splits, too: the real ones were made and recorded."""
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
     return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
 
 
 def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
-    """What strategies of these types remembered when the first cycle from `act` (epoch s) on began.
+    """The memory of strategies of these types when the first cycle from `act` (epoch s) on began.
 
-    None if that is not recorded, or was written by a version that remembered other things: then they begin with what
-    they learn while the replay warms up. Raises `CommandError` for a file that can't be read.
+    None if it was not recorded, or was written by a version whose memory had other content. Then the strategies begin
+    with what they learn during the warm-up. Raises `CommandError` for a file that can't be read.
     """
     times = window.recording.times(act, window.end)
     try:
@@ -159,12 +167,12 @@ def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> 
 
 
 def _distinct(name: str, option: str, taken: Container[str] = ()) -> str:
-    """The name of a policy of --policy or --against in the report, which calls what really happened `live`."""
+    """A policy's name in the report. It gets its option as a suffix if another replay has this name."""
     return f"{name} ({option})" if name in taken or name in {LiveReplay().name, RECORDED} else name
 
 
 def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: int) -> dict[str, Mapping[str, Any]]:
-    """The variants of each policy, by its name and what sets them apart. Raises `CommandError` for an invalid one."""
+    """The variants of each policy, by policy name and changed values. Raises `CommandError` for an invalid one."""
     found: dict[str, Mapping[str, Any]] = {}
     for name, manifest in manifests.items():
         try:
@@ -180,13 +188,13 @@ def _varied(manifests: Mapping[str, Mapping[str, Any]], chosen: Chosen, seed: in
 def require_valid(variant: Variant) -> None:
     """Raise `CommandError` for a variant that the API server would refuse."""
     if wrong := [f"{spelt(one.at)} {one.text}" for one in refusals(variant.manifest)]:
-        raise CommandError(f"{variant.name} is no valid policy: {some(wrong, 3, '; ')}")
+        raise CommandError(f"{variant.name} is not a valid policy: {some(wrong, 3, '; ')}")
 
 
 def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, splits: bool = False) -> PolicyReplay:
     """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is.
 
-    splits: those that it would make are replayed, too; else it plans none.
+    splits: whether its splits are replayed; else it plans none.
     """
     settings = Settings.of(manifest)
     divides = settings.pair.splitter is not None

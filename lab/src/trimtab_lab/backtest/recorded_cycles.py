@@ -17,7 +17,7 @@ from trimtab_strategies.usage import with_moves_in_flight
 def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None = None) -> Iterator[RecordedCycle]:
     """The cycles of a recording, oldest first, with the slopes that were learned by then.
 
-    topics: what is known of the inside of bundles, if that is of interest. Raises `ForeignFileError`.
+    topics: the recorded topics of bundles, if they are needed. Raises `ForeignFileError`.
     """
     ring, reader = SampleRing(), CycleReader()
     for load in loads:
@@ -29,7 +29,7 @@ def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None 
 
 
 def _landed(load: ClusterLoad) -> ClusterLoad:
-    """The load as if the moves that were under way had landed: so the policy saw it. A replay makes its own moves."""
+    """The load as if pending moves had landed, as the policy saw it. A replay makes its own moves."""
     if not (load.bundles.in_flight.any() or (load.bundles.moving_from >= 0).any()):
         return load
     landed, m = with_moves_in_flight(load), len(load.bundles)

@@ -1,16 +1,16 @@
 """A policy, or what really happened, played over the cycles of a recording.
 
-A replay has its own owners. They begin as they really were. While it warms up, all bundles count as pinned, so that it
-decides and learns, but moves nothing. What really moved then cools down in the replay, too. The policy that really ran
-goes on from what it remembered, if that was recorded.
+A replay has its own owners. It begins with the real ones. During the warm-up, all bundles count as pinned: the policy
+decides and learns, but moves nothing. Bundles that really moved then are in their cool-down in the replay, too. The
+policy that really ran continues from its recorded memory, if there is one.
 
-Later its moves land by the next cycle. Bundles that a lost broker leaves behind get an owner from the policy's
-placement, at once. Drained brokers are emptied; outside of the policy's windows nothing else moves. Pinned bundles are
-where they were. What a recorded split makes of a bundle begins with the bundle's owner. Moves that the policy's
-disruption budget does not allow wait.
+After the warm-up, moves land by the next cycle. Bundles of a lost broker immediately get an owner from the policy's
+placement. Drained brokers are emptied. Outside of the policy's windows nothing else moves. Pinned bundles are where
+they really were. The children of a recorded split begin with the bundle's owner. Moves that the policy's disruption
+budget does not allow wait.
 
-A window that begins in the middle of a replay has no owners to begin with. So policies act for some time before it,
-which does not count: `ReplayPhase.RUN_IN`.
+If the time is divided into windows, the owners at the beginning of a later window are not known. So policies act for
+some time before it, which does not count: `ReplayPhase.RUN_IN`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
-"""Ratio of the time between two cycles of the recording by which a decision may be early."""
+"""Ratio of the time between two recorded cycles by which a decision may be early."""
 
 
 _FRESH = 3600.0
-"""Seconds for which a memory holds: the operator writes it again in every hour."""
+"""Seconds for which a recorded memory can be used: the operator writes it every hour."""
 
 
 class Remembered(NamedTuple):
-    """What a policy remembered after the cycle at `at` (epoch s). moves: (epoch s, how many) of the hour before."""
+    """A policy's memory after the cycle at `at` (epoch s). moves: (epoch s, number) of the hour before."""
 
     at: float
     memory: Memory
@@ -81,8 +81,8 @@ def play(
 ) -> None:
     """Play all `replays` over `cycles`, oldest first.
 
-    begin: epoch seconds from which cycles count. act: from which policies act, `begin` unless given; cycles before warm
-    up. seen: is called with the time of each cycle that was played.
+    begin: epoch seconds from which cycles count. act: epoch seconds from which policies act, `begin` unless given;
+    earlier cycles only warm up. seen: is called with the time of each cycle that was played.
     """
     act = begin if act is None else act
     for cycle in cycles:
@@ -114,13 +114,14 @@ class LiveReplay:
 
 @dataclass
 class PolicyReplay:
-    """A policy. interval: seconds from one decision to the next. windows: in which it acts; empty: always.
-    replayed_splits: those that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None:
-    anything. lacks_splits: it would make some, and they are left out. past: what it remembered after some cycles,
-    oldest first.
+    """A policy that is played over a recording.
 
-    seed: of choices between equally good brokers; None: they fall as they did in the operator. follows: the owners stay
-    the real ones, so that each cycle asks for the next decision alone; else it goes on from its own moves.
+    interval: seconds from one decision to the next. windows: when it acts; empty: always. replayed_splits: the splits
+    that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None: anything.
+    lacks_splits: whether it would make splits that are left out. past: its memory after some cycles, oldest first.
+
+    seed: for choices between equally good brokers; None: choose as the operator did. follows: whether the owners stay
+    the real ones, so that each cycle asks only for the next decision; else the replay goes on from its own moves.
     """
 
     name: str
@@ -160,7 +161,7 @@ class PolicyReplay:
         if self.replayed_splits is None:
             recent = self._ring.add_brokers(then.now, brokers, bundles.names, cycle.recent)
             cluster = replace(then, brokers=brokers, bundles=bundles, recent=recent)
-        else:  # who divides bundles has minutes of its own
+        else:  # a replay with its own splits has its own samples, too
             cluster = self._ring.add(replace(then, brokers=brokers, bundles=bundles))
         orders = self._decided(cluster)
         self._last = cluster.now
@@ -173,7 +174,7 @@ class PolicyReplay:
             self._split(self.replayed_splits, orders.splits, cycle, cluster, phase)
 
     def _follow(self, load: ClusterLoad) -> None:
-        """What really moved rests as long as it really did."""
+        """Give bundles that really moved their real cool-down."""
         moved = np.fmax(self._owners.moved, load.bundles.last_unload)
         changes = self._real.changes(load)
         for change in changes:
@@ -225,7 +226,7 @@ class PolicyReplay:
 
 
 def _drains(cluster: ClusterLoad) -> Drains:
-    """The brokers that are to be emptied. One whose pod ends is not ready any more."""
+    """The brokers to empty. A broker whose pod terminates is not among them: it is not ready any more."""
     return Drains(drained=_named(cluster.brokers, cluster.brokers.ready & ~cluster.brokers.schedulable))
 
 

@@ -1,13 +1,13 @@
-"""Splits that a replayed policy makes, and that never really happened.
+"""Splits that a replayed policy makes, and that did not really happen.
 
-From the next cycle on the policy sees the parts instead of the bundle. What was measured of the bundle is shared out:
+From the next cycle on, the policy sees the parts (children) instead of the bundle. They share what was measured of it:
 
-    topics    by its topics of that cycle, where they were recorded
-    sketch    else by its newest sketch
-    evenly    else by the width of the parts' ranges: that is a guess, and the report says how much of the load it is
+    topics    by the bundle's topics of that cycle, if they were recorded
+    sketch    else by the bundle's newest sketch
+    evenly    else by the widths of their ranges: that is a guess, and the report says how much of the load it is
 
-A share stays what it was at the split. If the bundle is later really split, or gone, the recording wins: its parts
-take the place of these.
+The shares never change after the split. If the bundle is later really split or deleted, the recording wins: its parts
+replace these.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ranges = Sequence[tuple[int, int]]
 class Part(NamedTuple):
     """A part of a recorded bundle. share, topics: ratios 0-1 of the bundle's traffic, and of its topics and clients.
 
-    guessed: whether they were shared out evenly.
+    guessed: whether the bundle was shared evenly.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ReplayedSplits:
         return [part.name for part in new]
 
     def modelled(self, cycle: RecordedCycle) -> tuple[float, float]:
-        """Ratios 0-1 of the work of a cycle as seen: in parts of these splits, and in those shared out evenly."""
+        """Ratios 0-1 of the work of a cycle as seen: in parts of these splits, and in parts that were shared evenly."""
         total = float(cycle.work.sum())
         if not self.parts or total <= 0:
             return 0.0, 0.0
@@ -91,7 +91,7 @@ class ReplayedSplits:
         return sum(each for each, _ in work) / total, sum(each for each, guess in work if guess) / total
 
     def _line_up(self, names: tuple[str, ...]) -> None:
-        """Rows and shares for bundles of these names, of which those that are gone are no longer divided."""
+        """Update rows and shares for bundles of these names. Bundles that are gone are no longer divided."""
         self.parts = {name: parts for name, parts in self.parts.items() if name in set(names)}
         lines = [
             (part.name, row, part.share, part.topics)
@@ -130,9 +130,9 @@ def _holds(name: str, place: int) -> bool:
 
 
 def _shares(cycle: RecordedCycle, name: str, origin: str, ranges: Ranges) -> tuple[FloatArray, bool]:
-    """(k, 2) ratios of the traffic, and of topics and clients, that each of `ranges` of a bundle has; whether guessed.
+    """For each of `ranges` the ratios (k, 2) of a bundle's traffic, and of its topics and clients; whether guessed.
 
-    origin: recorded bundle that it is (a part of).
+    origin: the recorded bundle that this bundle is, or is a part of.
     """
     topics = cycle.load.topics
     own = np.flatnonzero(topics.bundle == cycle.load.bundles.index[name])
@@ -148,17 +148,17 @@ def _shares(cycle: RecordedCycle, name: str, origin: str, ranges: Ranges) -> tup
 
 
 def _overlaps(rows: FloatArray, ranges: Ranges) -> FloatArray:
-    """The rows of a sketch inside of all `ranges` together."""
+    """The rows of a sketch that overlap the span of all `ranges`."""
     lower, upper = ranges[0][0], ranges[-1][1]
     inside: FloatArray = rows[(rows[:, 0] < upper) & (rows[:, 0] + rows[:, 1] > lower)]
     return inside
 
 
 def _of_rows(rows: FloatArray, ranges: Ranges) -> FloatArray:
-    """See `_shares`. rows: (t, 4) first hash, number of hashes, topics, bytes/s; spread evenly over these hashes."""
+    """See `_shares`. rows: (t, 4) first hash, number of hashes, topics, bytes/s, spread evenly over the hashes."""
     first, width = rows[:, 0], rows[:, 1]
     last = ranges[-1][1]
-    first = np.minimum(first, last - 1)  # only a namespace's last bundle has its upper end
+    first = np.minimum(first, last - 1)  # only the range of a namespace's last bundle includes its upper end
     found = np.empty((len(ranges), 2))
     for row, (lower, upper) in enumerate(ranges):
         there = np.clip(np.minimum(first + width, upper) - np.maximum(first, lower), 0, None) / width

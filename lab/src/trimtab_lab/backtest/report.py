@@ -38,7 +38,7 @@ LITTLE_MEASURED = 0.5
 """Ratio of measured work below which the verdict warns."""
 
 LIKE = 0.9
-"""Ratio of real moves that a replay of the policy that really ran should make, too."""
+"""The replay of the policy that really ran should make at least this ratio of the real moves, too."""
 
 _COLD = (
     "Less than an hour was recorded before the first cycle of the replay, so averages and memory began empty there: "
@@ -51,7 +51,7 @@ _WHOLE = 0.98  # ratio of the time above which a recording counts as complete
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A replay that is over."""
+    """The result of a finished replay."""
 
     name: str
     figures: Figures
@@ -63,7 +63,7 @@ class ReplayResult:
         return cls(replay.name, replay.trace.figures(), replay.trace.by_namespace())
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON values; null for what is not known."""
+        """The result as JSON values; null for what is not known."""
         figures: dict[str, Any] = {key: _known(value) for key, value in asdict(self.figures).items()}
         figures["worst_at"] = None if math.isnan(self.figures.worst_at) else iso(self.figures.worst_at)
         spaces = {name: asdict(found) for name, found in self.namespaces.items()}
@@ -72,14 +72,13 @@ class ReplayResult:
 
 @dataclass(frozen=True)
 class BacktestReport:
-    """A backtest that is over. results: rows of the table, first the policy that the verdict is about. failed:
-    requirements that are not met.
+    """A finished backtest.
 
+    results: rows of the table, first the policy that the verdict is about. failed: requirements that are not met.
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
-    front: names of the variants that no other one beats; empty for a single policy. seams: of the first result; None
-    for a single window. lacks: what the history does not say, and what is not replayed, a sentence each. specs:
-    those of the recorded policy in force, oldest first. optimum: the best plan in hindsight, None if it was
-    not searched.
+    front: names of the variants that no other one beats; empty for a single policy. seams: those of the first result;
+    None for a single window. lacks: sentences on what the history lacks, and what is not replayed. specs: the recorded
+    policies in force, oldest first. optimum: the best plan in hindsight; None if it was not searched for.
     """
 
     recording: str
@@ -122,7 +121,7 @@ class BacktestReport:
 
     @property
     def title(self) -> str:
-        """What was replayed."""
+        """A heading that says what was replayed."""
         figures, span = self.results[0].figures, self.end - self.begin
         gaps = "" if figures.hours * 3600 > _WHOLE * span else f", {length(figures.hours * 3600)} of it recorded"
         when = f"{written(self.begin)} to {written(self.end)} UTC ({length(span)}{gaps})"
@@ -130,7 +129,7 @@ class BacktestReport:
 
     @property
     def grid(self) -> Grid:
-        """The table; a row is a policy."""
+        """The table, with a row for each policy."""
         columns = (*COLUMNS.values(), *(COSTS if self.optimum else ()))
         rows = [self._row(f"{one.name}{' *' if one.name in self.front else ''}", one.figures) for one in self.results]
         if self.optimum and self.optimum.figures:
@@ -143,7 +142,7 @@ class BacktestReport:
 
     @property
     def lines(self) -> list[str]:
-        """The verdict: the first result against each other one, a sentence each; and how far it can be trusted."""
+        """The verdict: a sentence that compares the first result with each other one, and how far it can be trusted."""
         first, *others = self.results
         lines = [f"Not beaten by another one: {', '.join(self.front)}."] if self.front else []
         lines += [_against(first, other) for other in others] if not self.front else []
@@ -156,7 +155,7 @@ class BacktestReport:
         return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The backtest as JSON values."""
         check = None if self.check is None else self.check._asdict()
         return {
             "recording": self.recording,
@@ -177,7 +176,7 @@ class BacktestReport:
         return {**result.as_data(), "front": result.name in self.front, **costs}
 
     def markdown(self) -> str:
-        """As a comment on a pull request."""
+        """The backtest as a comment on a pull request."""
         grid, spaces = self.grid, list(self.results[0].namespaces.items())
         lines = ["### Trimtab backtest", "", self.title, "", *(f"{line}  " for line in self.lines), ""]
         lines += _table(grid.headings, grid.rows)
@@ -217,7 +216,7 @@ def _known(value: float) -> float | None:
 
 
 def cell(name: str, value: float) -> str:
-    """A figure in the table."""
+    """A figure as the table shows it."""
     if math.isnan(value):
         return "-"
     if name == "measured":
@@ -241,7 +240,7 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
 
 
 def splits_line(name: str, found: Figures) -> str:
-    """How many splits a policy made, and how much of the result rests on them."""
+    """The sentence that says how many splits a policy made, and how much of the result depends on them."""
     made, inside = counted(found.splits, "split"), f"{found.divided:.0%} of the work was in their parts"
     return f"{name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."
 

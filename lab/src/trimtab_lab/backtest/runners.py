@@ -16,7 +16,7 @@ from trimtab_pipeline.factory import task_pool
 
 @contextmanager
 def runner(master: str | None) -> Iterator[Runner]:
-    """This process, or a Spark session on `master`, which ends with the block. Raises `CommandError`."""
+    """A runner in this process, or in a Spark session on `master` that the block closes. Raises `CommandError`."""
     if master is None:
         yield InProcess()
         return
@@ -34,7 +34,7 @@ def runner(master: str | None) -> Iterator[Runner]:
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """A bar with the time left on the terminal of standard error; nothing if that is none."""
+    """Show a progress bar with the time left, if standard error is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -44,10 +44,10 @@ def progress() -> Iterator[Report]:
 
 @contextmanager
 def searching(seconds: float) -> Iterator[None]:
-    """Say on the terminal of standard error that the best plan is searched, for at most so many seconds."""
+    """Say that the best plan is searched for, and for how long at most, if standard error is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield
         return
-    with console.status(f"searching the best plan in hindsight, for at most {seconds:g} s"):
+    with console.status(f"searching for the best plan in hindsight, for at most {seconds:g} s"):
         yield

@@ -1,12 +1,12 @@
 """A search for better parameters by successive halving, on the first part of the recorded load.
 
 All variants are replayed over the last ninth of that part, the best third of them over its last third, and the best of
-those over all of it. So most of the time goes to variants that are worth it. The winner and the policy as it is then
-play the rest, which no variant has seen. Only what is better there, too, is proposed.
+those over all of it. So most of the time is spent on promising variants. The winner and the unchanged policy are then
+replayed over the rest, which no variant has seen. The winner is proposed only if it is better there, too.
 
     cost = area + weight x clients cut per day, % + broker-minutes above 85 % per hour / 5
 
-Less than a day counts as one: what levels the cluster once is not done again every two hours.
+Less than a day counts as a full day: moves that level the cluster once are not repeated every two hours.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from trimtab_lab.backtest.tasks import Report, Runner, play_all, tasks, windows
 from trimtab_lab.backtest.trace import Figures, cost
 
 RUNGS = (1 / 9, 1 / 3, 1.0)
-"""Ratios of the first part that are replayed, one after the other."""
+"""Ratios of the first part that are replayed, in this order."""
 
 KEPT = 3
-"""One in so many variants goes on to the next rung."""
+"""One in this many variants goes on to the next rung."""
 
 BETTER = 0.03
 """Ratio by which the winner must cost less on load that it has not seen."""
@@ -36,15 +36,15 @@ _LIVE = "live"
 
 
 class UnreadableHistoryError(Exception):
-    """A file of the history that can't be read. It says which, and why."""
+    """A file of the history can't be read. The message names the file and the reason."""
 
 
 class UnjudgedError(Exception):
-    """Load that does not tell one policy from another. It says why."""
+    """The load does not show which policy is better. The message says why."""
 
 
 class Rung(NamedTuple):
-    """One step of the search. costs: of each variant, and of the policy as it is; the least first."""
+    """One step of the search. costs: those of each variant and of the unchanged policy, lowest first."""
 
     begin: float
     end: float
@@ -53,10 +53,10 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A search that is over. winner: None if no variant is better than the policy as it is on load that was not seen.
+    """A finished search. winner: None if no variant is better than the unchanged policy on load that was not seen.
 
-    best: the variant that won the search. rungs: of the search. figures, costs: of the policy as it is, the best
-    variant and what really happened, on the rest of the load.
+    best: the variant that won the search. rungs: those of the search. figures, costs: those of the unchanged policy,
+    the best variant and what really happened, on the rest of the load.
     """
 
     winner: Variant | None
@@ -69,16 +69,17 @@ class Tuned:
 
     @property
     def gained(self) -> float:
-        """Ratio by which the best variant costs less than the policy as it is, on load that was not seen."""
+        """Ratio by which the best variant costs less than the unchanged policy, on load that was not seen."""
         before = self.costs[AS_IS]
         return 1 - self.costs[self.best.name] / before if before > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Search:
-    """How to search. folder, policy: of the history. seen, rest: cycles (epoch s, oldest first) of the part that the
-    search may see, and of the rest. weight: points that 1 % of the clients cut each day are worth. splits: those that
-    the policies would make are replayed, too.
+    """How to search.
+
+    folder, policy: the history's. seen, rest: cycles (epoch s, oldest first) of the part that the search may see, and
+    of the rest. weight: points of cost per 1 % of the clients cut each day. splits: whether splits are replayed, too.
     """
 
     folder: str
@@ -107,7 +108,7 @@ class Search:
         return found if won else replace(found, winner=None)
 
     def _costs(self, figures: Mapping[str, Figures]) -> dict[str, float]:
-        """The cost of each policy, the least first. Raises `UnjudgedError` if one has none."""
+        """The cost of each policy, lowest first. Raises `UnjudgedError` if one has none."""
         found = {name: cost(one, self.weight) for name, one in figures.items()}
         if not all(map(math.isfinite, found.values())):
             raise UnjudgedError("fewer than two brokers were measured at a time, so no policy is better than another")
@@ -115,7 +116,7 @@ class Search:
 
     @staticmethod
     def _steps(count: int) -> list[tuple[float, int]]:
-        """For each rung its share of the first part, and how many variants go on from it."""
+        """For each rung its share of the first part, and how many variants remain after it."""
         kept = [max(1, math.ceil(count / KEPT ** (rung + 1))) for rung in range(len(RUNGS) - 1)]
         return list(zip(RUNGS, [*kept, 1], strict=True))
 

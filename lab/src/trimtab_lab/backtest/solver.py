@@ -13,11 +13,11 @@ import numpy as np
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _LOOK = 0.1
-"""Seconds between two looks whether the solver has ended: so long does ^C wait."""
+"""Seconds between two checks whether the solver has stopped. ^C waits at most this long."""
 
 
 class ProgramSolution(NamedTuple):
-    """values: (c,) of the columns; None if no solution was found in time. bound: no solution costs less."""
+    """values: (c,) of the columns; None if no solution was found in time. bound: no solution can cost less."""
 
     values: FloatArray | None
     bound: float
@@ -27,7 +27,7 @@ class ProgramSolution(NamedTuple):
 class MixedProgram:
     """Minimises the cost of its columns within its rows. Columns are numbered in the order in which they are made.
 
-    cost, least, most, whole: of each column; whole: only integers.
+    cost, least, most, whole: those of each column. whole: whether it must be an integer.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -56,7 +56,7 @@ class MixedProgram:
     def solve(self, seconds: float, start: Mapping[int, float]) -> ProgramSolution:
         """Solve it within `seconds`. start: values of some columns to begin with.
 
-        ^C ends the solver first. Raises `RuntimeError` for a program without a solution.
+        On ^C it first stops the solver. Raises `RuntimeError` for a program without a solution.
         """
         solver: Any = _SilentHighs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("time_limit", float(seconds))
@@ -83,7 +83,7 @@ class MixedProgram:
 
 
 class _SilentHighs(highspy.Highs):
-    """HiGHS, which else greets on standard output when its callbacks are enabled, before an option can be set."""
+    """HiGHS without the greeting that it prints when its callbacks are enabled, before any option can be set."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - the name is that of HiGHS
         self.silent()
@@ -91,9 +91,9 @@ class _SilentHighs(highspy.Highs):
 
 
 def _run(solver: Any) -> None:
-    """Run it in a thread of its own: it does not return to Python until it ends, and ^C would have to wait.
+    """Run the solver in its own thread. A call returns to Python only at its end, and ^C would have to wait for it.
 
-    ^C does not leave before the thread has ended: a thread of HiGHS that outlives the interpreter aborts the process.
+    ^C waits until the thread has ended: a thread of HiGHS that outlives the interpreter aborts the process.
     """
     solver.HandleUserInterrupt = True
     solver.startSolve()
@@ -108,7 +108,7 @@ def _run(solver: Any) -> None:
 
 
 def _solution(solver: Any, *, mixed: bool) -> ProgramSolution:
-    """What the solver found. mixed: some columns are integers; else there is no bound but the least cost itself."""
+    """The solution that was found. mixed: whether columns are integers; else the bound is the least cost itself."""
     status, info = solver.getModelStatus(), solver.getInfo()
     if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kTimeLimit):
         raise RuntimeError(f"HiGHS ended with: {solver.modelStatusToString(status)}")

@@ -1,9 +1,9 @@
-"""Variants of a policy: each combination of the values that fields of it are given.
+"""Variants of a policy: one for each combination of the values that are given for its fields.
 
 ``shedder.trim.price=200,400,800`` names three values of a field of `spec`. ``shedder.trim.price=100..1600`` names a
-range, from which each of a number of samples gets a value of its own: evenly in proportion, so 100 to 200 has as many
-as 800 to 1600; evenly in steps where the range begins at 0. ``shedder.trim.price`` alone is the range from a quarter of
-the default to four times of it, within the parameter's bounds.
+range, from which each sample takes its own value. The values are spread evenly by ratio: 100 to 200 gets as many as 800
+to 1600. If the range begins at 0, they are spread evenly by difference. ``shedder.trim.price`` alone is the range from
+a quarter of the default to four times the default, within the parameter's bounds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trimtab_lab.backtest.trace import Figures
 from trimtab_operator.resources.policy import BalancingPolicySpec
 
 MOST = 200
-"""Variants of one policy."""
+"""Most variants of one policy."""
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
 class Variant(NamedTuple):
-    """A variant of a policy. name: what sets it apart, such as ``price=200 worth=300``. manifest: as JSON values.
+    """A variant of a policy. name: its changed values, such as ``price=200 worth=300``. manifest: as JSON values.
 
     changes: fields below `spec`, and their values.
     """
@@ -41,14 +41,12 @@ class Variant(NamedTuple):
 
 
 class InvalidSweepError(ValueError):
-    """A text that is no sweep, or too many variants. It says what is wrong, and what is allowed."""
+    """A text is not a sweep, or makes too many variants. The message says what is wrong, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A field of `spec`, and the values it gets; or the bounds of a range. whole: the field takes whole numbers
-    only.
-    """
+    """A field of `spec` with its values, or with the bounds of a range. whole: whether it takes whole numbers only."""
 
     path: tuple[str, ...]
     values: tuple[Any, ...] = ()
@@ -61,7 +59,7 @@ class Sweep:
         field, equals, given = text.partition("=")
         path = tuple(field.strip().split("."))
         if not all(path) or not (given.strip() if equals else path[1:]):
-            raise InvalidSweepError(f"{text!r} is no sweep: write one like shedder.trim.price=200,400,800")
+            raise InvalidSweepError(f"{text!r} is not a sweep: write one like shedder.trim.price=200,400,800")
         if not equals:
             return cls(path)
         if match := _RANGE.fullmatch(given.strip()):
@@ -71,13 +69,13 @@ class Sweep:
             return cls(path, bounds=(low, high))
         try:
             return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
-        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # the last ones: of explicit tags
+        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # explicit tags raise the last ones
             raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
 
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
-        """The sweep, with the bounds of its parameter if it has none, and whole numbers where it takes no others.
+        """The sweep, with its parameter's bounds if it has none, and whole numbers if the parameter takes no others.
 
-        spec: of the policy. Raises `InvalidSweepError`.
+        spec: that of the policy. Raises `InvalidSweepError`.
         """
         if self.bounds is not None:
             return replace(self, whole=_counts(BalancingPolicySpec, self.path))
@@ -91,7 +89,7 @@ class Sweep:
         return found
 
     def drawn(self, samples: int, random: np.random.Generator) -> Sweep:
-        """The sweep with values for `samples`, in random order; whole numbers if the bounds are."""
+        """The sweep with `samples` values in random order. They are whole numbers if its bounds are."""
         if self.bounds is None:
             return self
         low, high = self.bounds
@@ -102,9 +100,10 @@ class Sweep:
 
 
 def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
-    """The numeric parameters of a policy's shedder, placement and splitter, each with the range that is worth a try.
+    """The numeric parameters of a policy's shedder, placement and splitter, each with a range worth trying.
 
-    It is from a quarter of the default to four times of it, within the bounds. A parameter whose default is 0 has none.
+    The range is from a quarter of the default to four times it, within the bounds. Parameters with default 0 are left
+    out.
     """
     read = BalancingPolicySpec.model_validate(spec)
     found: dict[tuple[str, ...], Sweep] = {}
@@ -143,7 +142,7 @@ def _whole(annotation: Any) -> bool:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """An annotation, and all that it is made of."""
+    """An annotation, and all types that it contains."""
     yield annotation
     for part in get_args(annotation):
         yield from _kinds(part)
@@ -191,9 +190,9 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
 
 
 def front(figures: Sequence[Figures]) -> list[bool]:
-    """Which of these no other one beats: none cuts fewer clients at the same distance of the brokers, or the reverse.
+    """Which figures no other ones beat: none is better in cut clients or area without being worse in the other.
 
-    Where clients are not known, moves count.
+    If the number of clients is not known, moves count instead.
     """
     points = [(one.cut if one.cut == one.cut else float(one.moves), one.area) for one in figures]
     return [

@@ -1,11 +1,11 @@
 """A backtest in parts: each plays some of the policies over one window of the recording.
 
-A window but the first has no owners to begin with that the policy would have given. So it begins earlier: for an hour
-averages and memory warm up, then the policies act for some hours that do not count. What the cut costs is measured at
-the seams between windows.
+The owners that a policy would have left before a later window are not known. So such a window begins earlier: for an
+hour averages and memory warm up, then the policies act for some hours that do not count. The seams between windows show
+how much this changes.
 
-The parts do not know of each other, and nothing in them depends on how many run at once: so results are the same on
-one core and on a cluster.
+The parts are independent of each other, and of how many run at the same time. So results are the same on one core and
+on a cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NEXT = 1e-3  # seconds: the resolution of recorded times
 _SEAM = 3600.0  # seconds after a seam whose moves are compared with the others
 
 Report = Callable[[float], None]
-"""Takes the ratio 0-1 that is done."""
+"""Is called with the ratio 0-1 that is done."""
 
 
 class TimeWindow(NamedTuple):
@@ -59,7 +59,7 @@ def windows(begin: float, end: float, length: float | None = None) -> list[TimeW
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Some replays over one window. folder: of the history. policy: whose load was recorded."""
+    """Some replays over one window. folder: the history's. policy: the one whose load was recorded."""
 
     folder: str
     policy: str
@@ -68,7 +68,7 @@ class ReplayTask:
 
 
 class ReplayedTask(NamedTuple):
-    """The traces of a task's replays; or the error of a file that could not be read, and no traces."""
+    """The traces of a task's replays. If a file could not be read: its error, and no traces."""
 
     traces: tuple[Trace, ...]
     error: str = ""
@@ -94,12 +94,12 @@ class Runner(Protocol):
     """Runs tasks."""
 
     def parallelism(self) -> int:
-        """Number of tasks that run at once."""
+        """Number of tasks that run at the same time."""
 
     def map(
         self, function: Callable[[ReplayTask, Report], ReplayedTask], items: Sequence[ReplayTask], report: Report
     ) -> list[ReplayedTask]:
-        """The results of ``function(item, report)`` in the order of `items`. report: takes the ratio done of all."""
+        """The results of ``function(item, report)`` in the order of `items`. report: gets the ratio done of all."""
 
 
 class InProcess:
@@ -122,9 +122,9 @@ class InProcess:
 def tasks(
     folder: str, policy: str, parts: Sequence[TimeWindow], replays: Sequence[HistoryReplay], parallelism: int
 ) -> list[ReplayTask]:
-    """A task for each core, or one for each window if there are more of them.
+    """One task for each core, or one for each window if there are more windows than cores.
 
-    Replays of one task share what reading a cycle costs, which is as much as some policies cost.
+    The replays of one task share the reading of cycles, which takes as long as some policies do.
     """
     groups = min(len(replays), max(1, math.ceil(parallelism / len(parts))))
     return [
@@ -133,9 +133,9 @@ def tasks(
 
 
 def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> str:
-    """Run the tasks of `replays`, which get their whole traces.
+    """Run the tasks, and give each of `replays` its whole trace.
 
-    Returns why a file could not be read, or why there is no trace; empty if all is well.
+    Returns why a file could not be read, or why there is no trace; empty if there was no error.
     """
     found = runner.map(played, work, report)
     if errors := [one.error for one in found if one.error]:
@@ -152,10 +152,10 @@ def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runne
 
 
 class Seams(NamedTuple):
-    """What the cuts between windows cost. number: of seams.
+    """How much the division into windows changes. number: the number of seams.
 
-    jump, usual: points by which the range of the brokers changes at a seam, and from any cycle to the next; means.
-    NaN unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
+    jump, usual: mean points by which the range of the brokers changes at a seam, and between any other two cycles. NaN
+    if unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
     """
 
     number: int
@@ -172,7 +172,7 @@ class Seams(NamedTuple):
 
 
 def seams(trace: Trace, parts: Sequence[TimeWindow]) -> Seams | None:
-    """The seams of a whole trace; None for a single window, or where a seam has no cycles on both sides."""
+    """The seams of a whole trace; None for a single window, or if no seam has cycles on both sides."""
     times, ranges = np.array(trace.times), trace.ranges()
     places = [int(np.searchsorted(times, window.begin)) for window in parts[1:]]
     places = [place for place in places if 0 < place < len(times)]

@@ -1,6 +1,6 @@
-"""What a replay came to: the usage of the brokers over time, the moves, the figures of both, and their cost.
+"""The result of a replay: usage of the brokers over time, moves, the figures of both, and their cost.
 
-`fidelity` compares the trace of the policy that really ran, replayed, with what really happened.
+`fidelity` compares the replay of the policy that really ran with what really happened.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
-_LONGEST = 2.0  # usual intervals that a cycle stands for at most: a gap in the history counts for no policy
+_LONGEST = 2.0  # most usual intervals that one cycle counts for: a gap in the history counts for no policy
 _HOUR = 3600.0
 
 
 class Change(NamedTuple):
     """A move for balance, or off a drained broker.
 
-    at: epoch seconds. clients: that it cut, NaN unknown. gap: seconds for which it interrupted publishers.
+    at: epoch seconds. clients: how many it disconnected, NaN unknown. gap: seconds for which it interrupted publishers.
     """
 
     at: float
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class NotedSplit(NamedTuple):
-    """A split that a policy made at `at` (epoch s). clients: that it cut, NaN unknown. gap: seconds, as in `Change`."""
+    """A split at `at` (epoch s). clients: how many it disconnected, NaN unknown. gap: seconds, as in `Change`."""
 
     at: float
     bundle: str
@@ -48,7 +48,7 @@ class NotedSplit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFigures:
-    """What a replay cost one namespace. moves: of its bundles. clients: that were cut. silent: seconds of gaps."""
+    """What a replay cost one namespace. moves, clients: how many moved or were cut. silent: seconds of gaps."""
 
     moves: int
     clients: float
@@ -61,15 +61,15 @@ class Figures:
 
     moves, again: bundles moved for balance or off a drained broker; of those, bundles that had moved before.
     cut:    percent of the clients (producers and consumers) that lost their connection; NaN if they are not known.
-    silent: seconds for which moves interrupted publishers, of all bundles together.
+    silent: seconds for which moves interrupted publishers, summed over all bundles.
     area:   points between the busiest and the idlest broker (percent of the limit, busiest resource), mean over time.
-    within: the same, points that are not exceeded for 95 % of the time.
+    within: points between them that are not exceeded for 95 % of the time.
     worst, worst_at: mean of the worst hour, and the epoch seconds at which it begins.
     hot:    broker-minutes above `HOT`.
     measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
-    hours:  of load that was replayed, gaps left out. cycles: of the recording.
-    splits: that the policy made; their clients and gaps count as those of moves.
-    divided, guessed: ratios 0-1 of the work in parts of these splits, and in those of which nothing inside was known;
+    hours:  replayed time without gaps. cycles: number of recorded cycles.
+    splits: number of splits that the policy made; their clients and gaps count like those of moves.
+    divided, guessed: ratios 0-1 of the work in parts of these splits, and in parts whose load had to be shared evenly;
             means over time.
     """
 
@@ -144,7 +144,7 @@ class Trace:
                 self.changes.append(Change(cluster.now, part, split.source, broker, 0.0, 0.0))
 
     def note_divided(self, divided: float, guessed: float) -> None:
-        """Add the ratios 0-1 of a cycle's work in parts of splits, and in those that were shared out evenly."""
+        """Add the ratios 0-1 of a cycle's work in parts of splits, and in parts that were shared evenly."""
         self.divided.append((divided, guessed))
 
     def ranges(self) -> FloatArray:
@@ -152,7 +152,7 @@ class Trace:
         return np.array([range_of(usage) for usage in self.usage])
 
     def seconds(self) -> FloatArray:
-        """(k,) seconds that each cycle stands for: until the next one, but no more than two usual intervals."""
+        """(k,) seconds that each cycle counts for: until the next one, but at most two usual intervals."""
         steps = np.diff(self.times)
         usual = float(np.median(steps)) if len(steps) else 0.0
         seconds: FloatArray = np.minimum(np.append(steps, usual), _LONGEST * usual)
@@ -203,9 +203,9 @@ class Trace:
         }
 
     def _worst_hour(self, ranges: FloatArray, weight: FloatArray) -> tuple[float, float]:
-        """(epoch s of its beginning, points): the hour of the clock with the largest mean; NaN if nothing is known.
+        """Beginning (epoch s) and mean (points) of the clock hour with the largest mean; NaN if nothing is known.
 
-        An hour of which less than half was recorded does not count, unless there is no other.
+        An hour of which less than half was recorded counts only if there is no other.
         """
         hours = np.array(self.times) // _HOUR * _HOUR
         covered = {float(hour): float(weight[hours == hour].sum()) for hour in np.unique(hours)}
@@ -232,10 +232,10 @@ def _quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
 
 
 def cost(figures: Figures, weight: float) -> float:
-    """What a replay costs, as one number: the search for parameters and the best plan in hindsight minimise it.
+    """The cost of a replay as one number, which `trimtab tune` and the search for the best plan minimise.
 
     It is area + weight x percent of the clients cut each day + broker-minutes above 85 % each hour / 5, in points. Less
-    than a day counts as one. Where the number of clients is not known, a move costs nothing. NaN if no two brokers
+    than a day counts as one. If the number of clients is not known, a move costs nothing. NaN if no two brokers
     were measured.
     """
     cut = 0.0 if math.isnan(figures.cut) else figures.cut
@@ -244,22 +244,22 @@ def cost(figures: Figures, weight: float) -> float:
 
 
 def days(hours: float) -> float:
-    """The days to which the cut clients of so many hours are spread: what levels a cluster once is not done hourly."""
+    """The days over which the cut clients of so many hours are spread. Moves that level a cluster once do not recur."""
     return max(hours / 24, 1.0)
 
 
 NEAR = 180.0
-"""Seconds by which a real move and a replayed one may be apart: a real one is measured after it has landed."""
+"""Most seconds between a real move and the replayed one: a real move is measured after it has landed."""
 
 
 class Fidelity(NamedTuple):
     """How well a replay shows what happened.
 
-    reproduced: ratio 0-1 of the real moves that it made, too; NaN if no bundle moved. moves: the real ones. Those that
-    were seen in the first cycle were decided before it, and do not count.
-    decided: the same ratio for the policy when it is asked in each cycle with the real owners; NaN if it was not asked.
-    A replay goes on from its own moves, so one other choice changes what follows; this one does not drift away.
-    error: points by which its distance between the brokers differs from the measured one, mean over time.
+    reproduced: ratio 0-1 of the real moves that the replay made, too; NaN if no bundle moved. moves: number of real
+    moves. Those in the first cycle do not count, because they were decided before it.
+    decided: the same ratio when the policy is asked in each cycle with the real owners; NaN if it was not asked. A
+    replay goes on from its own moves, so one different choice changes all that follows. This ratio has no such drift.
+    error: points by which the replayed distance between the brokers differs from the measured one, mean over time.
     """
 
     reproduced: float

@@ -1,4 +1,4 @@
-"""`trimtab tune`: search better parameters of a policy on the recorded load."""
+"""`trimtab tune`: search for better parameters of a policy on the recorded load."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from trimtab_lab.simulation.policy import PolicyPlayer
 
 _DESCRIPTION = """\
-Search better parameters of a policy on the load that `trimtab run --history` recorded. Nothing is applied.
+Search for better parameters of a policy on the load that `trimtab run --history` recorded. Nothing is applied.
 
 The first part of the time is for the search. All variants of the policy are replayed over its last ninth, the best
 third of them over its last third, and the best of those over all of it. The winner is then replayed over the rest of
-the time, which the search has not seen. If it is better there, too, the command prints the change of the file, for
+the time, which the search has not seen. If it is better there, too, the command prints a diff of the file, for
 `git apply`.
 
 cost = mean points between the busiest and the idlest broker
-     + WEIGHT x percent of the clients cut each day (less than a day counts as one)
+     + WEIGHT x percent of the clients cut each day (a shorter time counts as one day)
      + broker-minutes above 85 % each hour / 5
 
---splits on replays the splits that the policy and its variants would make, too, as in `trimtab backtest`. Their clients
-are cut, and cost. With it --search may name fields of the splitter.
+--splits on also replays the splits that the policy and its variants would make, as in `trimtab backtest`. The clients
+that a split disconnects count in the cost. With this option, --search may name fields of the splitter.
 
 examples:
   trimtab tune --history DIR --policy main.yaml
@@ -37,7 +37,7 @@ examples:
 """
 
 _FEWEST_HOURS = 1.0
-"""Hours of recorded load that each of the two parts needs. From less, nothing can be told."""
+"""Fewest hours of recorded load in each of the two parts. Less load shows nothing."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,10 +52,10 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FIELD[=VALUES]",
         action="append",
         default=[],
-        help="field to search, with values or a range if you like; may be repeated (default: the shedder's numbers)",
+        help="field to search, optionally with values or a range; may be repeated (default: the shedder's numbers)",
     )
     add_splits_option(parser)
-    parser.add_argument("--samples", type=count, default=27, help="variants (default 27)")
+    parser.add_argument("--samples", type=count, default=27, help="number of variants (default 27)")
     parser.add_argument(
         "--train", type=positive, default=0.7, metavar="RATIO", help="part of the time for the search (default 0.7)"
     )
@@ -63,7 +63,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--weight",
         type=positive,
         default=1.0,
-        help="points that 1 %% of the clients cut each day are worth (default 1)",
+        help="points of cost per 1 %% of the clients cut each day (default 1)",
     )
     add_output_option(parser, shapes=("table", "json", "diff"))
 
@@ -147,7 +147,7 @@ def _parts(window: ReplayWindow, train: float) -> tuple[list[float], list[float]
 
 
 def _print(arguments: argparse.Namespace, report: TuneReport) -> None:
-    """Print the result in the wanted shape."""
+    """Print the result in the requested format."""
     if arguments.output == "json":
         print_data(report.as_data(), "json")
         return

@@ -1,4 +1,4 @@
-"""The result of `trimtab tune` for people: a table, sentences, and the change of the policy's file."""
+"""The result of `trimtab tune` for people: a table, sentences, and a diff of the policy's file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """A search that is over. recording: whose load was replayed. name: of the policy. diff: empty without a winner.
+    """A finished search. recording: whose load was replayed. name: the policy's. diff: empty without a winner.
 
-    notes: what the history lacks, and what is not replayed, a sentence each.
+    notes: sentences on what the history lacks, and what is not replayed.
     """
 
     recording: str
@@ -59,7 +59,7 @@ class TuneReport:
 
     @property
     def lines(self) -> list[str]:
-        """The evidence, a sentence each."""
+        """The evidence as sentences."""
         return list(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
@@ -82,11 +82,11 @@ class TuneReport:
         return "tuned" if name == self.tuned.best.name else name
 
     def patch(self) -> str:
-        """The evidence as comments, and the change of the file; for `git apply`."""
+        """The evidence as comments, and the diff of the file; for `git apply`."""
         return "".join(f"# {line}\n" for line in (self.title, *self.lines)) + self.diff
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON values."""
+        """The report as JSON values."""
         tuned = self.tuned
         judged = {
             name: {**ReplayResult(name, figures, {}).as_data(), "cost": tuned.costs[name]}
@@ -107,10 +107,10 @@ class TuneReport:
 
 
 def _diff(file: str, name: str, tuned: Tuned) -> str:
-    """The change of the file; empty if nothing is better."""
+    """The diff of the file; empty if no variant is better."""
     if tuned.winner is None:
         return ""
-    before = Path(file).read_bytes().decode()  # with the line ends that it has
+    before = Path(file).read_bytes().decode()  # keeps its line ends
     try:
         after = edited(before, name, tuned.winner.changes)
     except UneditableError as error:
@@ -121,7 +121,7 @@ def _diff(file: str, name: str, tuned: Tuned) -> str:
 
 
 def _path_in_repository(file: Path) -> str:
-    """The path that `git apply` looks for: from the top of the repository; outside of one, from the working folder."""
+    """The path that `git apply` looks for: relative to the repository's top, or else to the working folder."""
     whole = file.resolve()
     tops = (folder for folder in whole.parents if (folder / ".git").exists())
     top = next(tops, Path.cwd() if whole.is_relative_to(Path.cwd()) else whole.parent)
@@ -129,5 +129,5 @@ def _path_in_repository(file: Path) -> str:
 
 
 def _lines_of(text: str) -> list[str]:
-    """Its lines, as Git counts them."""
+    """The lines of a text, as Git counts them."""
     return list(io.StringIO(text, newline="\n"))

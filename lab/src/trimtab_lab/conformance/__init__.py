@@ -1,4 +1,4 @@
-"""Conformance: replay recorded decisions of the Java classes, and compare ours one by one.
+"""Conformance: replay recorded decisions of the Java classes, and compare ours with each of them.
 
 The package reads recorded scenarios (decoded text lines), runs our strategies on them, and reports where the answers
 differ. Only `command` opens files, unpacks them, and prints.

@@ -49,7 +49,7 @@ def weighted(given: Input) -> Answer:
 
 
 def weighted_cycles(given: Input) -> Answer:
-    """``hermes.weighted.cycles``: several cycles with the state between them."""
+    """``hermes.weighted.cycles``: several cycles, with the state that is passed between them."""
     state = HermesState(
         assignments={name: sorted(held) for name, held in given.get("initial_assignments", {}).items()},
         profiles=Profiles(
@@ -108,12 +108,11 @@ def selective_counts(given: Input) -> Answer:
 
 
 def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
-    """The parts of a selective balance that do not depend on the order of hash maps, of the recorded answer and of
-    ours.
+    """What does not depend on the order of hash maps, in the recorded answer of a selective balance and in ours.
 
-    Which consumer holds what depends on that order, and so do counts that could not be evened out. When every placement
-    is made and counts differ by at most one, the sorted counts follow from their sum. No consumer may hold a
-    subscription twice.
+    That order decides which consumer holds what, and whether the original evens out the counts. If every placement is
+    made and counts differ by at most one, the sorted counts follow from their sum. No consumer may hold a subscription
+    twice.
     """
     consumers = len(answer["tasks_per_consumer"])
     recorded, ours = (_sorted_tasks(of, consumers) for of in (expected, answer))
@@ -134,7 +133,7 @@ def _sorted_tasks(answer: Input, consumers: int) -> list[int]:
 
 
 def scoring_targets(given: Input) -> Answer:
-    """``hermes.target_weights.scoring``: only the controller, step by step."""
+    """``hermes.target_weights.scoring``: the controller alone, step by step."""
     rule = rules({**given, "target_weight_strategy": "scoring"}).targets
     memory: Mapping[str, AverageScore] = {}
     steps = []
@@ -182,7 +181,7 @@ def assignment_diff(given: Input) -> Answer:
 
 
 def rules(given: Input) -> Rules:
-    """The original's rules and its order, with the settings of a recording."""
+    """The rules of the original, in the order of its hash maps, with the settings of a recording."""
     law = Law.SCORING if given.get("target_weight_strategy") == "scoring" else Law.AVERAGE
     return Rules(
         stabilization=given.get("stabilization_window_ms", 0),

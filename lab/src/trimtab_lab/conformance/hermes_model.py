@@ -1,22 +1,23 @@
 """Hermes' two balancers as models: the weighted one, a cycle of it, and the selective one.
 
-Weighted. Every consumer carries its target weight, in about as many tasks as the others. What is placed stays. What is
-not placed goes to the lightest consumer, heaviest task first. Then the target weights are found. Each overloaded
+Weighted. Every consumer should carry its target weight, in about as many tasks as the others. Placed tasks stay. Each
+other task goes to the lightest consumer, heaviest task first. Then the target weights are computed. Each overloaded
 consumer moves tasks out where counts are uneven, and swaps heavy tasks for light ones of others until it is near its
 target. A task that moved recently is not swapped, and a swap must change the weight by some percent.
 
 It helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
-where a single task is heavier than a target, because a task cannot be divided. Counts stay even, also where weak
-machines should carry less. The original's controller overcorrects on more than a few consumers (see `target_weights`).
+where a single task is heavier than a target, because a task cannot be divided. Counts stay even, although weak machines
+should carry fewer tasks. The original's controller overcorrects on more than a few consumers (see `target_weights`).
 
-Selective. Only counts matter: every consumer gets as many tasks as the others, whatever they weigh. What is placed
-stays, surplus placements are taken away, and a missing placement goes to the consumer with the fewest tasks, the
-subscription with the fewest placements first. Then the fullest gives to the emptiest while they differ by more than
-one. It helps with tasks that are all alike, and hurts everywhere else.
+Selective. Only counts matter: every consumer gets as many tasks as the others, whatever they weigh. Placements stay,
+and surplus ones are removed. A missing one goes to the consumer with the fewest tasks. The subscription with the fewest
+placements comes first. Then the fullest consumer gives to the emptiest while they differ by more than one. It helps
+with tasks that are all alike, and hurts everywhere else.
 
-Source. Hermes 2.21.0, its weighted and its selective work balancer (the default there). The weighted model decides as
-the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. The selective original leaves ties to hash maps. Here
-the first by name is taken, so counts equal the original's where they are settled, and holders may differ.
+Source. Hermes 2.21.0: its weighted and its selective work balancer, which is the default there. The weighted model
+decides as the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. In the selective original, hash maps decide
+ties. Here the first name wins. So counts equal the original's if they do not depend on the hash maps, but holders may
+differ.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ class Balance:
     """The result of a balance.
 
     assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: tasks without a
-    consumer. order: the consumers in the order of processing. limit: tasks that each should have at most. before,
-    after: book weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as
-    numbers in `subscriptions` and `order`. scores: input of the next balance.
+    consumer. order: the consumers in the order of processing. limit: most tasks that each should have. before, after:
+    book weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as numbers in
+    `subscriptions` and `order`. scores: input of the next balance.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -159,7 +160,7 @@ class _Balancing:
         return [found.weights[name] * grown for name in self.consumers]
 
     def restore(self) -> list[int]:
-        """Give each subscription back to its holders; returns the tasks (numbers) that are without a holder."""
+        """Give each subscription back to its holders, and return the tasks (numbers) without a holder."""
         row = {name: k for k, name in enumerate(self.consumers)}
         most = self.work.constraints.most if self.corrected else np.inf
         waiting: list[int] = []
@@ -176,8 +177,9 @@ class _Balancing:
         return waiting
 
     def place(self, waiting: list[int], aim: list[float] | None) -> int:
-        """Give waiting tasks to the lightest consumers (with `aim`: to those with most room); returns how many found
-        none.
+        """Give waiting tasks to the lightest consumers, and return how many found none.
+
+        With `aim`, the consumers with most room get them instead.
         """
         ledger, most = self.ledger, self.work.constraints.most
         relief = aim or [0.0] * len(ledger)
@@ -201,7 +203,7 @@ class _Balancing:
         return missing
 
     def assignments(self) -> dict[str, tuple[str, ...]]:
-        """Consumers by subscription, from the tasks and not from the book."""
+        """Consumers by subscription, read from the tasks that they hold."""
         found: dict[str, list[str]] = {}
         for consumer in sorted(range(len(self.consumers)), key=self.consumers.__getitem__):
             for task in self.ledger.held(consumer):
@@ -284,8 +286,10 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveBalance:
-    """assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: placements
-    that were not made. counts: number of tasks by consumer.
+    """The result of a selective balance.
+
+    assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: placements that
+    were not made. counts: number of tasks by consumer.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -318,7 +322,7 @@ class _Selecting:
                 self.held[holder].add(name)
 
     def place(self) -> None:
-        """Subscriptions with the fewest placements first, each to the consumer with the fewest tasks."""
+        """Place subscriptions with the fewest placements first, each on the consumer with the fewest tasks."""
         queue = [(len(self.holders[name]), name) for name, wanted in self.wanted.items()]
         heapq.heapify(queue)
         while queue:
@@ -332,7 +336,7 @@ class _Selecting:
                 heapq.heappush(queue, (placed + 1, name))
 
     def make_room(self, name: str) -> bool:
-        """Place a subscription where no consumer has room, by moving other tasks away; returns whether that worked."""
+        """Place a subscription although no consumer has room, by moving other tasks away; say whether that worked."""
         lacking = [c for c, held in self.held.items() if name not in held]
         full = min(lacking, key=lambda c: len(self.held[c]), default=None)
         if full is None:

@@ -305,9 +305,7 @@ def partition_sort(bundles: list[Weighed], count: int) -> list[Weighed]:
 
 
 def _partitioned(found: list[Weighed], start: int, end: int) -> tuple[int, int]:
-    """Partition a window by its last entry, heavier ones first; returns the first row of its equals and the row after
-    them.
-    """
+    """Partition a window by its last entry, heavier ones first; return the range of rows that equal the last entry."""
     pivot = found[end][0]
     first, here, last = start, start, end
     while here <= last:

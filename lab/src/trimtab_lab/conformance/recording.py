@@ -19,7 +19,7 @@ class InvalidRecordingError(ValueError):
 class RecordedScenario:
     """One recorded scenario.
 
-    input:           of the Java class.
+    input:           that of the Java class.
     expect:          its answer.
     order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision depends on map order).
     alternatives:    other decisions, recorded with a shuffled map order.

@@ -100,9 +100,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one algorithm. undecided: the answer depends on Java's map order, and ours is none of those
-    recorded.
-    """
+    """Counts of one algorithm. undecided: the answer depends on Java's map order, and ours was not recorded."""
 
     algorithm: str
     implemented: bool

@@ -106,9 +106,7 @@ def _reported(entry: Mapping[str, Any]) -> IntArray:
 
 
 def float_sum_order(given: Input) -> Answer:
-    """``base.float_sum_order``: order of brokers in a hash map, and mean and deviation of their usage, summed in that
-    order.
-    """
+    """``base.float_sum_order``: brokers in hash map order; mean and deviation of their usage, summed in that order."""
     names = hash_map_order(given["loads_percent"])
     spread = Spread.of(np.array([given["loads_percent"][name] / 100 for name in names]), exact=True)
     return {"order": names, "avg": spread.mean, "std": spread.deviation}

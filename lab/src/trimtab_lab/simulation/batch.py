@@ -1,4 +1,4 @@
-"""Plays many runs: in this process, and in others beside it. The results come in order."""
+"""Plays many runs in this process and in others. The results come in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_lab.simulation.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run. name: of the scenario."""
+    """One run. name: the scenario's."""
 
     name: str
     scenario: Scenario
@@ -25,19 +25,19 @@ class Task:
 
 
 class Audience(Protocol):
-    """Watches the runs of this process, and counts those of all."""
+    """Watches the runs of this process, and counts the finished runs of all processes."""
 
     def begin(self, task: Task) -> Watcher:
         """The watcher of a run that begins."""
 
     def count(self) -> None:
-        """One more run is over, here or in another process."""
+        """Count one more finished run of this process or another."""
 
 
 def results(tasks: Sequence[Task], jobs: int = 1, audience: Audience | None = None) -> Iterator[SimulationResult]:
     """The result of each task, in order. This process plays from the start, and `jobs` - 1 others join it.
 
-    Another process takes half a second to load the strategies, so short comparisons are over before one would help.
+    Another process takes half a second to load the strategies. A short comparison is over by then.
     """
     others = min(jobs, len(tasks)) - 1
     if others < 1:
@@ -56,7 +56,7 @@ def _ignore_interrupt() -> None:
 
 
 def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor, audience: Audience | None) -> Iterator[SimulationResult]:
-    """The results, in order. While the next one is not there, this process plays what the pool has not begun."""
+    """The results, in order. Until the next one is there, this process plays tasks that the pool has not begun."""
     waiting = {number: pool.submit(_play, task) for number, task in enumerate(tasks) if number}
     if audience is not None:
         for future in waiting.values():
@@ -74,7 +74,7 @@ def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor, audience: Audience
 
 
 def _not_begun(waiting: dict[int, Future[SimulationResult]]) -> int | None:
-    """A task that no process has begun, now cancelled in the pool; None if there is none."""
+    """Cancel a task in the pool that no process has begun, and return its number; None if there is none."""
     return next((number for number, future in waiting.items() if future.cancel()), None)
 
 

@@ -1,9 +1,9 @@
-"""The disruption budget of a policy in simulations and backtests: what its moves spend, and which ones have to wait.
+"""The disruption budget of a policy in simulations and backtests: what its moves spend, and which ones must wait.
 
-The rules are those of the operator: bundles that cost more than is left are withheld from the plan, and each move of
-the plan is paid for or waits. Only the moves of one round are pending together. A publish gap is the median of the
-namespace, or the usual one. The pace of moves is left out, because it follows gaps that clients measure. Budgets of
-TopicNamespaces are left out, too: neither a scenario nor a history has them.
+The rules are those of the operator. The plan leaves out bundles that cost more than is left. Each move of the plan
+spends from the budget, or waits. Only moves of the same round are pending together. The publish gap of a move is the
+median of the namespace, or else the usual one. The pace of moves is not simulated, because it follows gaps that clients
+measure. Budgets of TopicNamespaces are not simulated either: neither a scenario nor a history has them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 @dataclass
 class PlayedBudget:
-    """What a policy may spend, and has spent. linked: whether Pulsar gives bundles without an owner one, at no cost."""
+    """What a policy may spend, and has spent. linked: whether Pulsar gives owners to bundles without one, for free."""
 
     rules: BudgetRules
     linked: bool = False
@@ -31,21 +31,23 @@ class PlayedBudget:
 
     @classmethod
     def of(cls, settings: Settings) -> PlayedBudget | None:
-        """The budget of a policy; None: it has none."""
+        """The budget of a policy; None if it has none."""
         if settings.budget is None:
             return None
         holder = Holder(f"policy {settings.name}", settings.budget.bounds)
         return cls(BudgetRules(settings.name, holder), settings.pulsar is not None)
 
     def withheld(self, load: ClusterLoad) -> ClusterLoad:
-        """The same with the bundles withheld that the budget does not let move now."""
+        """The load, with bundles withheld that the budget does not let move now."""
         names = {name: name for name in self._ledger.days if name in load.bundles.index}
         held = too_dear(self._tally(load), _prices(load), names)
         return replace(load, withheld={**load.withheld, **dict.fromkeys(held, Reason.DISRUPTION_BUDGET)})
 
     def admitted(self, orders: Orders, load: ClusterLoad, *, paid: bool = True) -> Orders:
-        """The orders that may be carried out now. A split counts as a move to where it was. paid: whether they are paid
-        for; not where the real moves are.
+        """The orders that may be carried out now.
+
+        A split counts as a move to where the bundle was. paid: whether the orders are charged; False if the real moves
+        are.
         """
         tally, prices = self._tally(load), _prices(load)
         reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]
@@ -68,7 +70,7 @@ class PlayedBudget:
         )
 
     def charge(self, changes: Iterable[OwnerChange], load: ClusterLoad, at: float) -> None:
-        """Pay for moves that were really made `at` this time (epoch seconds)."""
+        """Charge moves that were really made at `at` (epoch seconds)."""
         tally, prices = self._tally(load), _prices(load)
         for change in changes:
             tally.admit([self._charge(change, Reason.ADMIN, at, prices)])
@@ -78,7 +80,7 @@ class PlayedBudget:
         return BudgetTally(self.rules, self._ledger, load.now)
 
     def _charge(self, route: OwnerChange, reason: Reason, now: float, prices: Prices) -> Charge:
-        self._paid += 1  # in place of the generation of an object, so that no charge replaces another one
+        self._paid += 1  # stands for the generation of an object, so that no charge replaces another
         space, price = route.bundle.rpartition("/")[0], prices.price(route.bundle)
         forced = str(reason) if reason in UNRESTRAINED else ""
         return Charge(now, route.bundle, self._paid, self.rules.policy, space, price, forced)

@@ -21,7 +21,7 @@ _TOPIC_SKEW = 0.5
 
 
 def build(scenario: Scenario, rng: np.random.Generator) -> World:
-    """The cluster of a scenario. The same generator state gives the same one."""
+    """The cluster of a scenario. The same generator state gives the same cluster."""
     machines = _Machines.of(scenario)
     usage = np.concatenate([loads(rng, group.usage, group.count) for group in scenario.machines])
     usage[scenario.joining] = 0
@@ -69,7 +69,7 @@ def _broker_names(count: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Machines:
-    """(n,) each: cores, bytes/s of a core, bytes/s of the network."""
+    """(n,) each: cores, bytes/s per core, bytes/s of the network."""
 
     cores: FloatArray
     speed: FloatArray
@@ -88,7 +88,7 @@ class _Machines:
 
 @dataclass(frozen=True)
 class _Bundles:
-    """(m,) each: row of the tenant, of the first owner, bytes of a message, fan-out."""
+    """(m,) each: row of the tenant, row of the first owner, bytes per message, fan-out."""
 
     tenant: IntArray
     owner: IntArray
@@ -136,7 +136,7 @@ def _sizes(
 def _load(
     rng: np.random.Generator, scenario: Scenario, bundles: _Bundles, size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Bytes/s that are wanted without noise (rounds, m), and the noise (warm-up + rounds, m)."""
+    """Bytes/s that clients want without noise (rounds, m), and the noise (warm-up + rounds, m)."""
     real = np.tile(size, (scenario.rounds, 1))
     noise = np.ones((draws.WARM_UP + scenario.rounds, len(size)))
     for number, tenant in enumerate(scenario.tenants):
@@ -147,7 +147,7 @@ def _load(
 
 
 def _surges(scenario: Scenario, machines: _Machines, bundles: _Bundles, real: FloatArray) -> None:
-    """Set the traffic of bundles that an event makes larger, in place."""
+    """Set, in place, the traffic of bundles that an event makes larger."""
     capacity = machines.cores * machines.speed
     cost = 1 + scenario.realism.message_price / bundles.message
     for event in scenario.events:
@@ -164,7 +164,7 @@ def _surges(scenario: Scenario, machines: _Machines, bundles: _Bundles, real: Fl
 
 
 def _closest(size: FloatArray, wanted: FloatArray, among: BoolArray) -> int:
-    """Row of the bundle whose size is closest to what is wanted."""
+    """Row of the bundle, `among` some, whose size is closest to the wanted one."""
     return int(np.argmin(np.where(among, np.abs(size - wanted), np.inf)))
 
 
@@ -206,7 +206,7 @@ def _sessions(rng: np.random.Generator, scenario: Scenario, bundles: _Bundles, s
 
 
 def _ranges(scenario: Scenario, tenant: IntArray) -> tuple[IntArray, IntArray]:
-    """Equal ranges of each namespace's ring."""
+    """The ranges of all bundles, equally wide within each namespace."""
     lower, upper = np.zeros(len(tenant), dtype=np.int64), np.zeros(len(tenant), dtype=np.int64)
     for number in range(len(scenario.tenants)):
         rows = np.flatnonzero(tenant == number)

@@ -1,4 +1,4 @@
-"""`trimtab simulate`: play strategies in a simulated cluster, and compare what they moved, cut and left."""
+"""`trimtab simulate`: play strategies in a simulated cluster, and compare their moves, costs and balance."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from trimtab_operator.cli.common import CommandError, add_output_option, add_ver
 _DESCRIPTION = """\
 Play strategies in a simulated cluster. No cluster, Java or Prometheus is needed.
 
-A scenario is a name of the catalogue (--list) or a YAML file. Each strategy plays it with the same load, once per seed.
+A scenario is a name from the catalogue (--list) or a YAML file. Each strategy plays it with the same load, once per
+seed.
 A policy plays with its strategies, parameters, limits and interval. Notes list its settings that have no effect here.
 
-The table shows medians, in brackets the 5th and 95th percentile of the seeds, and the least cost first. On a terminal
-you see the brokers while a comparison runs.
+The table shows medians over the seeds, with the 5th and 95th percentile in brackets. The strategy with the lowest cost
+comes first. On a terminal you see the brokers while a comparison runs.
 
 columns of the table:
   moves, again, uphill    bundles moved for balance; those that had moved before; moves to a busier broker
   splits, owners          bundles split; owners given to bundles that had none, per bundle
-  cut %                   clients that lost their connection, in percent of all; counted each time
+  cut %                   disconnected clients in percent of all; a client counts each time
   balanced                minutes until the brokers stay within 20 points of each other
-  area, left              points between the brokers, on average over the run, and at its end
+  area, left              points between the brokers: mean over the run; at its end
   overshoot, hot          points by which a move made a broker too busy; broker-minutes above 85 %
   unserved %, p99 ms      traffic that full machines did not serve; publish latency
-  cost                    one figure for all of it: less is better
+  cost                    one figure for all of this: lower is better
 
 examples:
   trimtab simulate skewed
@@ -50,13 +51,13 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the command to the parser."""
     parser = add_verb(subparsers, "simulate", _DESCRIPTION, run)
     parser.add_argument(
-        "scenarios", metavar="SCENARIO", nargs="*", help="a name of the catalogue, or a YAML file; `all`: the catalogue"
+        "scenarios", metavar="SCENARIO", nargs="*", help="a catalogue name, or a YAML file; `all`: the catalogue"
     )
     parser.add_argument(
         "--scenario", metavar="SCENARIO", dest="more", action="append", default=[], help="one more scenario"
     )
     parser.add_argument("--list", action="store_true", help="print the catalogue")
-    parser.add_argument("--strategy", metavar="NAME", help="shedder to play (default Trim, without --policy)")
+    parser.add_argument("--strategy", metavar="NAME", help="shedder to play (default Trim, unless there is a --policy)")
     parser.add_argument(
         "--policy",
         metavar="FILE",
@@ -68,19 +69,19 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--against",
         metavar="NAMES",
         default="",
-        help="others, with commas: Shedder/Pulsar plays as Pulsar runs it; `all`",
+        help="other strategies, separated by commas, or `all`; Shedder/Pulsar plays as Pulsar runs it",
     )
-    parser.add_argument("--seeds", type=_positive, default=5, help="number of runs (default 5)")
+    parser.add_argument("--seeds", type=_positive, default=5, help="number of runs of each strategy (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first run (default 1)")
     parser.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument(
-        "--columns", metavar="NAMES", type=_columns, help="columns of the table, with commas; `all` (default: seven)"
+        "--columns", metavar="NAMES", type=_columns, help="comma-separated columns of the table; `all` (default: seven)"
     )
     parser.add_argument(
-        "--picture", metavar="FILE.svg", type=_svg, help="draw the load of each broker over time, of the first seed"
+        "--picture", metavar="FILE.svg", type=_svg, help="draw the load of each broker over time, for the first seed"
     )
     parser.add_argument(
-        "--record", metavar="DIR", help="write the run as a history, for `trimtab backtest`: one scenario, one strategy"
+        "--record", metavar="DIR", help="write one strategy's run in one scenario as a history for `trimtab backtest`"
     )
     add_output_option(parser, shapes=("table", "json"))
 
@@ -93,7 +94,7 @@ def _positive(text: str) -> int:
 
 
 def _columns(text: str) -> list[str]:
-    """Scores of `COLUMNS` by their headings."""
+    """The scores of `COLUMNS` that these headings name."""
     by_heading = {heading.removesuffix(" %").removesuffix(" ms"): name for name, heading in COLUMNS.items()}
     wanted = list(by_heading) if text == "all" else [word.strip() for word in text.split(",")]
     if unknown := [word for word in wanted if word not in by_heading]:
@@ -138,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _players(arguments: argparse.Namespace) -> list[Player]:
-    """The policies, the strategy, and the others, each once."""
+    """The policies, the strategy, and the others, each only once."""
     found: list[Player] = []
     if arguments.policy:
         from trimtab_lab.simulation.policy import policies  # noqa: PLC0415  (loads the Kubernetes client)
@@ -154,7 +155,7 @@ def _players(arguments: argparse.Namespace) -> list[Player]:
 
 
 def _data(outcome: Outcome) -> dict[str, Any]:
-    """All runs as JSON values, with the intervals."""
+    """All runs and their intervals as JSON values."""
     found = intervals(outcome.scores)
     return {**outcome.as_data(), "summary": {name: asdict(interval) for name, interval in found.items()}}
 
@@ -162,7 +163,7 @@ def _data(outcome: Outcome) -> dict[str, Any]:
 def _tables(
     scenarios: dict[str, Scenario], who: Sequence[Player], seeds: Sequence[int], arguments: argparse.Namespace
 ) -> Iterator[Outcome]:
-    """Print a table of each scenario as soon as its runs are over; on a terminal with bars until then."""
+    """Print the table of each scenario as soon as its runs are over. A terminal shows bars until then."""
     from trimtab_lab.simulation.live import LiveBars  # noqa: PLC0415  (Rich takes a while to load)
     from trimtab_lab.simulation.summary import USUAL, grid, title, words  # noqa: PLC0415
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
@@ -183,7 +184,7 @@ def _tables(
 
 
 def _record(folder: str, scenarios: dict[str, Scenario], who: Sequence[Player], seed: int) -> None:
-    """Play once more, with the first seed, and write what is seen. Raises `CommandError`."""
+    """Play once more with the first seed, and write the run as a history. Raises `CommandError`."""
     from trimtab_lab.simulation.recorder import RunRecorder  # noqa: PLC0415  (loads pyarrow)
     from trimtab_pipeline.history.snapshot_writer import PULSARS_AVERAGES, SnapshotWriter  # noqa: PLC0415
 

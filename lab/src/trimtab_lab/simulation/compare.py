@@ -37,7 +37,7 @@ COLUMNS: Mapping[str, str] = {
 """Score -> heading, in the order of the table."""
 
 LOW, HIGH = 5, 95
-"""Percentiles of the seeds between which an interval lies."""
+"""Percentiles of the seeds' scores that bound an interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def outcomes(
     jobs: int = 1,
     audience: Audience | None = None,
 ) -> Iterator[Outcome]:
-    """What each of `who` did in each of the scenarios, scenario by scenario."""
+    """The outcome of each player in each scenario, scenario by scenario."""
     tasks = [Task(name, scenarios[name], one, seed) for name, one, seed in product(scenarios, who, seeds)]
     found = results(tasks, jobs, audience)
     for name, one in product(scenarios, who):

@@ -1,4 +1,4 @@
-"""Who is compared: every shedder with its usual placement, once as Pulsar runs it and once under Trimtab's planner."""
+"""The contenders: every shedder with its usual placement, as Pulsar runs it and under Trimtab's planner."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def contenders() -> Iterator[Contender]:
 
 
 def shown() -> list[Contender]:
-    """Those in tables: exactly as Pulsar decides where Pulsar runs them, and corrected under Trimtab."""
+    """The contenders in tables: as Pulsar decides where Pulsar runs them, and corrected under Trimtab."""
     found = []
     for who in contenders():
         wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA

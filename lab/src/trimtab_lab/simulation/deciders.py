@@ -1,4 +1,4 @@
-"""Who decides: a pair of strategies as Pulsar's leader runs it, or the same pair under Trimtab's planner."""
+"""Deciders: a pair of strategies as Pulsar's leader runs it, or the same pair under Trimtab's planner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimtab_strategies.planner.splits import splittable_bundles
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What should be done in a round: splits first, then moves."""
+    """What to do in a round: splits first, then moves."""
 
     moves: tuple[Move, ...] = ()
     splits: tuple[Split, ...] = ()
@@ -33,11 +33,11 @@ class Decider(Protocol):
         """Splits, moves for balance, and owners for unassigned bundles."""
 
     def forget(self) -> None:
-        """Lose what another leader would not know."""
+        """Forget what another leader would not know."""
 
 
 class Watcher(Protocol):
-    """Is shown each round of a run."""
+    """Sees each round of a run."""
 
     def see(self, cluster: ClusterLoad, orders: Orders) -> None:
         """A round: what the decider saw, and what it decided."""
@@ -65,8 +65,8 @@ class Watched:
 class AsPulsar:
     """Runs a pair as the leader of Pulsar's modular manager does.
 
-    It predicts nothing: all bundles of a round are placed by the same snapshot, and may all go to one broker. There is
-    no limit on moves. A bundle that moved stays for half an hour. The children of a split are placed at once.
+    It predicts nothing: it places all bundles of a round by the same snapshot, so all may go to one broker. It does not
+    limit moves. A bundle that moved stays for half an hour. The children of a split are placed immediately.
     """
 
     pair: Pair
@@ -111,7 +111,7 @@ class AsPulsar:
 
 
 class _Placing:
-    """Destinations of one round, all by one snapshot, and the moves made of them."""
+    """Chooses the destinations of one round, all by one snapshot, and collects the moves."""
 
     def __init__(self, cluster: ClusterLoad, pair: Pair, rng: np.random.Generator, memory: Any) -> None:
         self.cluster, self.rng, self.memory = cluster, rng, dict(memory)
@@ -126,14 +126,14 @@ class _Placing:
         return int(choice.brokers[self.rng.integers(len(choice.brokers))]) if len(choice.brokers) else -1
 
     def house(self, bundle: int) -> None:
-        """Give a bundle without an owner one. The placement remembers it; after shedding it does not."""
+        """Give a bundle without an owner one. The placement remembers this choice, but not those after shedding."""
         broker = self.best(bundle)
         if broker >= 0:
             self.memory = dict(self._choosing.chosen(bundle, broker, self.cluster, self.memory))
             self._add(bundle, -1, broker, Reason.BROKER_LOST)
 
     def move(self, bundle: int, source: int, destination: int, reason: Reason) -> None:
-        """Move a bundle (row), to where the placement chooses when there is no `destination` (-1)."""
+        """Move a bundle (row). Without a `destination` (-1), the placement chooses one."""
         broker = self.best(bundle) if destination < 0 else destination
         if broker not in (-1, source):
             self._add(bundle, source, broker, reason)
@@ -163,8 +163,8 @@ class UnderTrimtab:
     ) -> Orders:
         """See `Decider`. Unassigned bundles come first; they are not shed in the same round.
 
-        drains: brokers to be emptied. balances: whether more of the plan is carried out than drains and new owners.
-        admit: the part of the orders that is carried out.
+        drains: brokers to empty. balances: whether to carry out all of the plan, and not only drains and new owners.
+        admit: selects the orders that are carried out.
         """
         while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
             self._moved.popleft()
@@ -176,7 +176,7 @@ class UnderTrimtab:
         )
         self.memory, plan = decision.memory, decision.plan
         if not balances:
-            if plan.splits:  # they are not made, so no hits are spent on them
+            if plan.splits:  # they are not made, so their hits stay
                 self.memory = replace(self.memory, splitter=before.splitter)
             plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason in EVACUATIONS), splits=())
         orders = admit(Orders((*given, *plan.moves), plan.splits))
@@ -186,7 +186,7 @@ class UnderTrimtab:
         return orders
 
     def resume(self, memory: Memory, moves: Sequence[tuple[float, int]]) -> None:
-        """Go on from where another decider was. moves: (epoch seconds, how many) of the last hour."""
+        """Continue from the state of another decider. moves: (epoch seconds, number) in the last hour."""
         self.memory, self._moved = memory, deque(moves)
 
     def forget(self) -> None:

@@ -20,7 +20,7 @@ _CLIENT_SPREAD = 0.9
 
 
 def clients(rng: np.random.Generator, size: FloatArray, average: float) -> FloatArray:
-    """Producers and consumers of each bundle (m,): its size's square root, times a lognormal; 1 to 400."""
+    """Producers and consumers (m,) of each bundle, 1 to 400: its size's square root, times a lognormal factor."""
     raw = average * np.sqrt(size / size.mean()) * rng.lognormal(0.0, _CLIENT_SPREAD, len(size))
     found: FloatArray = np.round(np.clip(raw, 1, _MOST_CLIENTS))
     return found
@@ -43,7 +43,7 @@ def jitter(rng: np.random.Generator, rounds: int, bundles: int, spread: float) -
 
 
 def bursts(rng: np.random.Generator, rounds: int, home: IntArray, given: Bursts) -> FloatArray:
-    """Random bursts of a round, of a broker's bundles or of all."""
+    """Random bursts of one round, for the bundles of one broker or for all."""
     group = np.zeros_like(home) if given.together else home
     bursting = rng.random((rounds, int(group.max(initial=0)) + 1)) < given.chance
     factors: FloatArray = np.where(bursting, given.factor, 1.0)[:, group]
@@ -51,7 +51,7 @@ def bursts(rng: np.random.Generator, rounds: int, home: IntArray, given: Bursts)
 
 
 def alternation(rng: np.random.Generator, rounds: int, home: IntArray, given: Alternation) -> FloatArray:
-    """Traffic that goes on and off, each broker with a phase of its own."""
+    """Traffic that alternates between high and low, for each broker with its own phase."""
     phase = rng.integers(0, 2 * given.minutes, int(home.max(initial=0)) + 1)
     part = (np.arange(rounds)[:, np.newaxis] + phase) // given.minutes % 2
     factors: FloatArray = np.where(part == 0, given.high, given.low)[:, home]
@@ -71,7 +71,7 @@ def trend(rng: np.random.Generator, tenant: Tenant, rounds: int, home: IntArray,
 
 
 def day(rounds: int, given: DailyCycle) -> FloatArray:
-    """Factor of each round (rounds,), a cosine over the day, less on the last two of seven days."""
+    """Factor of each round (rounds,): a cosine over the day, lower on the last two of seven days."""
     days = np.arange(rounds) / given.length
     factor = 1 + given.swing * np.cos(2 * np.pi * (days - given.peak))
     found: FloatArray = np.where(days.astype(np.int64) % _WEEK < _WORKDAYS, factor, factor * given.weekend)
@@ -79,7 +79,7 @@ def day(rounds: int, given: DailyCycle) -> FloatArray:
 
 
 def steps(rng: np.random.Generator, rounds: int, given: Steps) -> FloatArray:
-    """Factor of each round (rounds,), which stays for a while and then changes at once."""
+    """Factor of each round (rounds,): it stays for a while, then changes abruptly."""
     found = np.ones(rounds)
     step = int(rng.integers(given.every[0], given.every[1] + 1))
     while step < rounds:
@@ -89,7 +89,7 @@ def steps(rng: np.random.Generator, rounds: int, given: Steps) -> FloatArray:
 
 
 def drift(rng: np.random.Generator, rounds: int, home: IntArray, brokers: int, given: Drift) -> FloatArray:
-    """Factors that reach their end in the last round, in a straight line, with a random walk on each bundle."""
+    """Factors that change linearly until the last round, times a random walk for each bundle."""
     ends = loads(rng, given.to, brokers)[home]
     part = np.linspace(0, 1, rounds)[:, np.newaxis]
     walk = rng.normal(0, given.walk, (rounds, len(home))).cumsum(axis=0) if given.walk else 0.0
@@ -98,7 +98,7 @@ def drift(rng: np.random.Generator, rounds: int, home: IntArray, brokers: int, g
 
 
 def foreign_runs(rng: np.random.Generator, rounds: int, minutes: tuple[int, int], every: tuple[int, int]) -> FloatArray:
-    """Whether (0 or 1, (rounds,)) a program runs that comes for some `minutes`, with pauses of `every`."""
+    """Whether (0 or 1, (rounds,)) another program runs: for some `minutes`, with pauses of `every`."""
     found = np.zeros(rounds)
     step = int(rng.integers(every[0], every[1] + 1))
     while step < rounds:

@@ -38,7 +38,7 @@ class Restarts(ScenarioPart):
     brokers: BrokerRows
     """The brokers, in this order."""
     round: Round
-    """The round in which the first one goes."""
+    """The round in which the first one stops."""
     away: Annotated[int, Field(ge=1, le=60)] = 2
     """Rounds for which each one is gone."""
     every: Annotated[int, Field(ge=1, le=1440)] = 3
@@ -54,7 +54,7 @@ class ForeignLoad(ScenarioPart):
     usage: Load
     """Ratio of the machine that it takes."""
     round: Round = 0
-    """The first round; load in round 0 was there before."""
+    """The first round. Load in round 0 was also there before the run."""
     until: Round | None = None
     """The round in which it is over; none: never."""
 
@@ -80,9 +80,9 @@ class Crowd(ScenarioPart):
     broker: Annotated[int, Field(ge=0)]
     """Owner of the bundle at the beginning."""
     size: Ratio
-    """Ratio of the machine that the bundle takes before."""
+    """Ratio of the machine that the bundle takes before it grows."""
     factor: Positive
-    """Multiple of its traffic that it carries."""
+    """Multiple of its traffic that it then carries."""
     round: Round
     """The first round with that traffic."""
     until: Round
@@ -102,11 +102,11 @@ class HotBundle(ScenarioPart):
 
 
 class Failover(ScenarioPart):
-    """Another leader takes over. Recent samples are lost, and what a strategy under Pulsar remembered."""
+    """Another leader takes over. Recent samples are lost, and so is the memory of a strategy that Pulsar runs."""
 
     event: Literal["failover"]
     round: Round
-    """The round; the failover comes before its decision."""
+    """The round before whose decision the failover happens."""
 
 
 Happening = Annotated[
@@ -116,7 +116,7 @@ Happening = Annotated[
 
 
 def last_round(happening: Happening, brokers: int) -> int:
-    """The round from which nothing happens any more; 0 for what comes and goes. brokers: how many it is about."""
+    """The round in which an event is over; 0 for failovers and repeated events. brokers: how many it affects."""
     match happening:
         case Restarts():
             return happening.round + happening.every * (brokers - 1) + happening.away

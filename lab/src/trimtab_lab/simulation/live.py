@@ -20,10 +20,10 @@ from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import MOVING, measured_percent
 
 EVERY = 0.1
-"""Seconds from one picture to the next, at least. Drawing takes a few milliseconds."""
+"""Least seconds between two pictures. Drawing one takes a few milliseconds."""
 
 WARM = 70.0
-"""Percent from which a bar is yellow; from `OVERLOADED` it is red."""
+"""Percent from which a bar is yellow. From `OVERLOADED` on it is red."""
 
 _BAR = 20
 """Characters of a full bar."""
@@ -33,7 +33,7 @@ _AROUND = 4
 
 
 class LiveBars:
-    """Shows the run that this process plays, and how many of all are over."""
+    """Shows the run that this process plays, and how many of all runs are over."""
 
     def __init__(self, console: Console, runs: int) -> None:
         """Nothing is shown before `shown` is entered. runs: the number of all runs."""
@@ -81,14 +81,14 @@ class _Run:
         self._minute, self._moves = 0, 0
 
     def see(self, cluster: ClusterLoad, orders: Orders) -> None:
-        """See `Watcher`. Owners for bundles that had none are no moves."""
+        """See `Watcher`. Owners for bundles that had none do not count as moves."""
         self._minute += 1
         self._moves += sum(bool(move.source) for move in orders.moves)
         self._bars.draw(self._task, self._minute, self._moves, cluster)
 
 
 def brokers(cluster: ClusterLoad, width: int, height: int) -> Table:
-    """A bar per broker, in as many columns as `height` lines ask for and `width` characters allow."""
+    """A bar for each broker, in as many columns as `height` lines require and `width` characters allow."""
     cells = [
         Text.assemble(f"{name} ", bar(percent))
         for name, percent in zip(cluster.brokers.names, busiest(cluster).tolist(), strict=True)

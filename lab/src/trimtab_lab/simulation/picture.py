@@ -1,8 +1,8 @@
-"""Draws load over time by broker as an SVG: a panel per scenario and strategy, with its moves below.
+"""Draws the load of each broker over time as an SVG: a panel per scenario and strategy, with its moves below.
 
-The file is for light and dark pages. The color of a line is the broker's usage at the start, so a picture shows whether
-busy and idle brokers meet. The band is the level at which the load would be even, with the points that count as
-balanced.
+The file suits light and dark pages. The color of a line shows the broker's usage at the start, so a picture shows
+whether busy and idle brokers converge. The band surrounds the level at which the load would be even. It is as wide as
+the range that counts as balanced.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 452.0, 76.0, 226.0
 _TICKS, _FOOT = 276.0, 296.0
 _HEAD, _LEGEND = 34.0, 30.0
 _SAMPLES = 600
-"""Points of a line at most; of a longer run each is a mean."""
+"""Most points of one line. Over a longer run, each point is a mean."""
 _BINS = 60
-"""Ticks of moves at most; in a longer run each counts several minutes."""
+"""Most ticks of moves. Over a longer run, each tick counts several minutes."""
 _MARKS = 6
 _STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 480, 720, 1440, 2880)
 """Minutes between two marks on the axis of time."""
@@ -73,7 +73,7 @@ def _document(width: float, height: float, body: Sequence[str]) -> str:
 
 
 def _legend() -> Iterator[str]:
-    """What lines and band mean, in one row."""
+    """A row that explains the lines and the band."""
     for k in range(24):
         yield f'<rect x="{16 + 2 * k}" y="12" width="2" height="8" fill="{_shade(k / 23)}"/>'
     yield _text(70, 20, "idle to busy at the start", "small")
@@ -178,7 +178,7 @@ def _binned(moves: IntArray) -> tuple[IntArray, int]:
 
 
 def _sampled(minutes: FloatArray | IntArray, values: FloatArray) -> tuple[list[float], list[float]]:
-    """At most `_SAMPLES` points: the first values as they are, or means of equal parts."""
+    """At most `_SAMPLES` points: the given ones, or means of equal parts."""
     width = ceil(len(values) / _SAMPLES)
     if width == 1:
         return minutes.tolist(), values.tolist()
@@ -188,7 +188,7 @@ def _sampled(minutes: FloatArray | IntArray, values: FloatArray) -> tuple[list[f
 
 
 def _color(starts: FloatArray, broker: int) -> str:
-    """By the place of the broker's first usage among those with load."""
+    """The color for a broker's first usage, relative to the lowest and highest one of brokers with load."""
     value, loaded = float(starts[broker]), starts[starts > 0]
     if not value > 0:
         return _EMPTY

@@ -21,7 +21,7 @@ from trimtab_strategies.model import ClusterLoad, some
 KIND = "BalancingPolicy"
 
 FROM_SCENARIO = ("brokers", "source")
-"""Fields of a policy for which the scenario stands in."""
+"""Fields of a policy that the scenario replaces."""
 
 NOT_SIMULATED = (
     *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget.adaptivePace"),
@@ -33,7 +33,7 @@ NOT_SIMULATED = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PolicyPlayer:
-    """Plays as a policy says. manifest: the BalancingPolicy, as JSON values. notes: what of it does not count."""
+    """Plays a policy. manifest: the BalancingPolicy as JSON values. notes: which of its settings do not count."""
 
     name: str
     manifest: Mapping[str, Any]
@@ -48,8 +48,9 @@ class PolicyPlayer:
 
 @dataclass
 class UnderPolicy:
-    """Decides every `every` rounds, within a budget. Bundles without an owner get one in each round, as the operator
-    does.
+    """Decides every `every` rounds, within a budget.
+
+    Bundles without an owner get one in each round, as under the operator.
     """
 
     inner: UnderTrimtab
@@ -73,12 +74,12 @@ class UnderPolicy:
 
 
 def rounds(interval: float) -> int:
-    """Rounds of a minute from one decision to the next; interval: in seconds."""
+    """Rounds (minutes) from one decision to the next. interval: in seconds."""
     return max(1, round(interval / MINUTE))
 
 
 def policies(files: Sequence[str]) -> list[PolicyPlayer]:
-    """The policies in manifests. One whose name stands twice has the file before its name. Raises `CommandError`."""
+    """The policies in manifests. If a name occurs twice, its file comes before it. Raises `CommandError`."""
     found = [player for file in files for player in _of_file(file)]
     names = [player.name for _, player in found]
     return [replace(p, name=f"{file}:{p.name}") if names.count(p.name) > 1 else p for file, p in found]
@@ -117,10 +118,10 @@ def _player(document: Document, others: Sequence[str]) -> PolicyPlayer:
 
 
 def _notes(manifest: Mapping[str, Any], others: Sequence[str]) -> Iterator[str]:
-    """What of a policy does not count in a simulation."""
+    """Say which settings of a policy do not count in a simulation."""
     spec, settings = manifest["spec"], Settings.of(manifest)
     written = {*spec, *(f"{group}.{name}" for group in ("limits", "budget") for name in spec.get(group) or ())}
-    yield f"the scenario stands in for {' and '.join(name for name in FROM_SCENARIO if name in written)}"
+    yield f"the scenario replaces {' and '.join(name for name in FROM_SCENARIO if name in written)}"
     if left_out := [*(name for name in NOT_SIMULATED if name in written), *others]:
         yield f"not simulated: {', '.join(left_out)}"
     if settings.mode != "Auto":

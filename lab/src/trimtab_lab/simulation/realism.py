@@ -1,9 +1,9 @@
-"""What real clusters do beyond moving load: each an option of a scenario, off unless it is given.
+"""Further effects of real clusters: each is an option of a scenario, off unless it is given.
 
-`Reconnect` and `Batching` have constants of real brokers of Pulsar 4, limited to 0.3 cores each. The gap and its spread
-are the medians of ten runs on a busy machine; on an idle one the gap is 0.5 s (docs/side-by-side.md). CPU is from these
-and from a run that was played in the lab, too (docs/calibration.md). Tests compare the constants with the recorded
-figures. The other defaults are assumptions.
+The constants of `Reconnect` and `Batching` come from real brokers of Pulsar 4, limited to 0.3 cores each. The gap and
+its spread are the medians of ten runs on a busy machine; on an idle one the gap is 0.5 s (docs/side-by-side.md). The
+constants of CPU come from these runs, and from one that was also played in the lab (docs/calibration.md). Tests compare
+the constants with the recorded figures. The other defaults are assumptions.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _Seconds = Annotated[float, Field(ge=0, le=600)]
 
 
 class Reconnect(ScenarioPart):
-    """A bundle that moves is served by no broker for some seconds. Afterwards clients send the backlog."""
+    """A bundle that moves is without a broker for some seconds. Afterwards clients send the backlog."""
 
     gap: _Seconds = 0.8
     """Median seconds without an owner."""
     spread: Annotated[float, Field(ge=0, le=3)] = 0.4
     """Standard deviation of the logarithm of that time."""
     catch_up: Annotated[float, Field(ge=0, le=10)] = 0.5
-    """Ratio of its traffic that a bundle carries on top until its backlog is gone; 0: what was missed is lost."""
+    """Extra traffic until the backlog is gone, as a ratio of the bundle's traffic; 0: missed messages are lost."""
     give_up: Ratio = 0
     """Ratio of the backlog that clients drop each round."""
 
@@ -34,7 +34,7 @@ class ColdCache(ScenarioPart):
     """A bundle costs its new owner more CPU until the cache is warm."""
 
     cost: Annotated[float, Field(ge=0, le=10)] = 0.5
-    """Ratio of CPU on top in the first minute; it falls to 0 in a straight line."""
+    """Ratio of extra CPU in the first minute; it falls linearly to 0."""
     minutes: Annotated[int, Field(ge=1, le=120)] = 4
     """Minutes until the cache is warm."""
 
@@ -43,20 +43,20 @@ class Knee(ScenarioPart):
     """CPU rises faster than traffic on a busy machine: garbage collection and queues."""
 
     at: Annotated[float, Field(gt=0, lt=1)] = 0.7
-    """Ratio of usage from which on each further bit of traffic costs more."""
+    """Ratio of usage above which further traffic costs more."""
     factor: Annotated[float, Field(ge=1, le=10)] = 1.5
     """How many times as much it costs there."""
 
 
 class Batching(ScenarioPart):
-    """CPU rises slower than traffic: a busy broker handles several messages at once. An idle one costs CPU, too."""
+    """CPU rises more slowly than traffic: a busy broker handles several messages together. An idle one costs CPU."""
 
     exponent: Annotated[float, Field(ge=0.3, le=1)] = 0.65
-    """Exponent of the traffic, as a ratio of what fills the machine: 1 is a straight line; measured 0.6 to 0.7."""
+    """Exponent of the traffic, as a ratio of what fills the machine: 1 is linear; measured 0.6 to 0.7."""
     idle: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """Ratio of the machine that a broker without load takes: measured 0.03 of 0.3 cores."""
     growth: Annotated[float, Field(ge=0.1, le=1)] = 1
-    """Exponent of a bundle's traffic, as a ratio of what it carried in the first round: 1 costs in proportion; measured
+    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 costs in proportion; measured
     0.2 for one topic."""
 
 
@@ -66,7 +66,7 @@ class Failures(ScenarioPart):
     lost: Ratio = 0.03
     """Ratio of moves that have no effect: the bundle stays with its owner."""
     elsewhere: Ratio = 0.02
-    """Ratio of moves that end on another broker than the one that was chosen."""
+    """Ratio of moves that end on a broker other than the chosen one."""
 
 
 class Realism(ScenarioPart):
@@ -83,8 +83,8 @@ class Realism(ScenarioPart):
     failures: Failures | None = None
     """Moves that go wrong."""
     client_cpu: Annotated[float, Field(ge=0, le=100)] = 0
-    """Core-seconds that each client that arrives costs its new broker."""
+    """Core-seconds that each client costs its new broker when it arrives."""
     message_price: Annotated[float, Field(ge=0, le=1e6)] = 0
     """Bytes/s of traffic that cost as much CPU as one message a second."""
     latency: Positive = 5
-    """Milliseconds (99th percentile) of a publish on an idle broker. It grows with usage as a queue's does."""
+    """Milliseconds (99th percentile) of a publish on an idle broker. It grows with usage like the delay of a queue."""

@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 @dataclass
 class RunRecorder:
-    """Writes each round that it is shown; see `Watcher`. spec: of the policy that plays, as JSON values, if it is one.
+    """Writes each round that it sees; see `Watcher`. spec: the playing policy's, as JSON values; None without one.
 
     Raises `OSError`.
     """
@@ -31,7 +31,7 @@ class RunRecorder:
     _names: tuple[str, ...] = ()
     _hour: float = -1.0
 
-    def see(self, cluster: ClusterLoad, orders: Orders) -> None:  # noqa: ARG002 - what it ordered is seen in time
+    def see(self, cluster: ClusterLoad, orders: Orders) -> None:  # noqa: ARG002 - later rounds show what was ordered
         """Write a round."""
         if self._first is None:
             self._first = cluster.now
@@ -43,7 +43,7 @@ class RunRecorder:
         self.writer.cycle(load)
 
     def _know(self, load: ClusterLoad) -> None:
-        """Everything once an hour, and whenever bundles came or went."""
+        """Write all facts once an hour, and whenever bundles came or went."""
         names, hour = load.bundles.names, load.now // _HOUR
         if names is self._names and hour == self._hour:
             return
@@ -61,5 +61,5 @@ class RunRecorder:
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """The fields as JSON values; NaN, which JSON has not, is null."""
+    """The fields as JSON values. NaN, which JSON lacks, becomes null."""
     return {key: None if item != item else item for key, item in asdict(value).items()}  # noqa: PLR0124

@@ -1,4 +1,4 @@
-"""The text of errors in a scenario: each names the field, its value, the bound and the fix."""
+"""The messages for an invalid scenario: each names the field, its value, the bound and the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BOUNDS: Mapping[str, tuple[str, str]] = {
     "union_tag_invalid": ("expected_tags", "has an unknown event: write one of {0}"),
     "string_pattern_mismatch": ("pattern", "must match {0}: write it in that form"),
 }
-"""Pydantic's kind of error -> the key of its bound, and what to say."""
+"""Pydantic's kind of error -> the key of its bound, and the message."""
 
 _EXPECTED: Mapping[str, str] = {
     "float_parsing": "a number",

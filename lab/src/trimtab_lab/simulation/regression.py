@@ -1,7 +1,8 @@
-"""Regressions: whether a strategy does worse in a scenario than it did, beyond noise.
+"""Finds regressions: scores of a strategy in a scenario that became worse, beyond noise.
 
-A golden file has the scores of a few fixed seeds for each scenario. After a change of the code, `worse` names each
-score that is worse in a scenario, before and after; `better` those that are better, as a reason to renew the file.
+A golden file has the scores of a few fixed seeds for each scenario. After a change of the code, `worse` lists the
+scores that became worse, with old and new values. `better` lists those that became better, as a reason to renew the
+file.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from trimtab_lab.simulation.verdict import TIES, is_less, ties
 from trimtab_lab.simulation.world import World
 
 SEEDS = (1, 2, 3)
-"""Seeds of each scenario. One that takes longer than others has only the first."""
+"""Seeds of each scenario. A long scenario is run with the first seed only: see `LONG`."""
 
 LONG = 60 * 1000
-"""Rounds times bundles above which a scenario takes longer than others."""
+"""A scenario counts as long if its rounds times its bundles exceed this."""
 
 Scores = Mapping[str, Sequence[float]]
 """Score -> its value with each seed."""
@@ -38,14 +39,14 @@ def golden_seeds(scenario: Scenario) -> tuple[int, ...]:
 
 
 def trim(world: World) -> Decider:
-    """Trim with its default parameters, under the planner."""
+    """Trim with its default parameters, run by Trimtab's planner with its guard and caps."""
     return contender("Trim").decider(world)
 
 
 def play(
     scenario: Scenario, seeds: Iterable[int], decider: Callable[[World], Decider] = trim
 ) -> dict[str, list[float]]:
-    """The scores of a decider in a scenario with each seed. decider: makes one for each run."""
+    """The scores of a decider in a scenario with each seed. decider: makes a new one for each run."""
     found = [_played(scenario, decider, seed) for seed in seeds]
     return {name: [one[name] for one in found] for name in TIES}
 
@@ -58,9 +59,9 @@ def _played(scenario: Scenario, decider: Callable[[World], Decider], seed: int) 
 
 
 def worse(name: str, before: Scores, after: Scores, goal: Goal) -> list[str]:
-    """A line for each score that is worse after a change of the code, beyond a tie, by the medians of the seeds.
+    """A line for each score whose median over the seeds became worse by more than a tie allows.
 
-    Where nothing should move, it is also worse that a run moves bundles that moved none before.
+    Where nothing should move, a run that moves bundles is also worse if it moved none before.
     """
     lines = [_line(name, key, before, after) for key in ties(goal) if _is_less(key, before, after)]
     moved = [now for was, now in zip(before["moves"], after["moves"], strict=True) if now > 0 and was == 0]
@@ -70,7 +71,7 @@ def worse(name: str, before: Scores, after: Scores, goal: Goal) -> list[str]:
 
 
 def better(name: str, before: Scores, after: Scores, goal: Goal) -> list[str]:
-    """A line for each score that is better after a change of the code, beyond a tie, by the medians of the seeds."""
+    """A line for each score whose median over the seeds became better by more than a tie allows."""
     return [_line(name, key, before, after) for key in ties(goal) if _is_less(key, after, before)]
 
 
@@ -86,12 +87,12 @@ def _line(name: str, key: str, before: Scores, after: Scores) -> str:
 
 
 def again(scenario: Scenario, before: Scores, decider: Callable[[World], Decider] = trim) -> dict[str, list[float]]:
-    """The scores now, with the seeds of the scores `before`: the first of `SEEDS`."""
+    """The scores of the current code, with as many of `SEEDS` as each score in `before` has values."""
     return play(scenario, SEEDS[: len(before["moves"])], decider)
 
 
 def read(file: Path) -> dict[str, dict[str, list[float]]]:
-    """A golden file: scenario -> scores."""
+    """Read a golden file: scenario -> scores."""
     found: dict[str, dict[str, list[float]]] = json.loads(file.read_text())
     return found
 

@@ -26,15 +26,15 @@ UPHILL = 0.01
 class Record:
     """The history of a run.
 
-    imbalance: (rounds + 1,) percent points: the range of the brokers' distances from their target usage, without noise;
-               the first before any move, each other after the round's moves have landed.
-    pressure:  (rounds + 1, n) usage as ratio that serving everything needs, without noise; NaN for absent brokers.
-    overshoot: (rounds,) percent points by which a broker that has just received more than it gave is above its target.
-    moves, splits: (rounds,) bundles that the decider moved for balance, and that it split.
+    imbalance: (rounds + 1,) percentage points: the range of the brokers' distances from their target usage, without
+               noise. The first value is before any move, each other one after the round's moves have landed.
+    pressure:  (rounds + 1, n) usage (ratio) if all traffic were served, without noise; NaN for absent brokers.
+    overshoot: (rounds,) most percentage points above its target of a broker that has just received more than it gave.
+    moves, splits: (rounds,) number of bundles that the decider moved for balance, and that it split.
     cut:       ratio of the cluster's clients that lost their connection, counted each time.
     again:     moves of bundles that had moved before.
     backward:  moves to a broker whose usage exceeded the source's by `UPHILL` or more.
-    wanted, unserved: bytes/s, summed over all rounds, that clients wanted, and that were not served in the end.
+    wanted, unserved: bytes/s, summed over all rounds: what clients wanted, and what was not served in the end.
     latency:   (rounds, n) milliseconds of a publish (99th percentile), NaN for absent brokers.
     owned:     owners given to bundles without one, per bundle.
     """
@@ -64,7 +64,7 @@ def run(world: World, decider: Decider, rng: np.random.Generator) -> Record:
 
 @dataclass
 class _Landing:
-    """An open move: bundle by name, row of its destination, and the round in which it lands."""
+    """A pending move: name of the bundle, row of its destination, and the round in which it lands."""
 
     bundle: str
     broker: int
@@ -135,14 +135,14 @@ class _Loop:
         self._land(step)
 
     def _late(self, load: FloatArray) -> FloatArray:
-        """The load (m,) that is measured in this round: an older one where bundles are measured late."""
+        """The load (m,) that is measured in this round, which is an older one if bundles are measured late."""
         if self.recent and len(self.recent[-1]) != len(load):
             self.recent.clear()  # a split changed the rows
         self.recent.append(load)
         return self.recent[0]
 
     def _desired(self) -> tuple[IntArray, IntArray]:
-        """The desired owner (m,) of each bundle, and the source (m,) of its open move, otherwise -1."""
+        """The desired owner (m,) of each bundle, and the source (m,) of its pending move, otherwise -1."""
         owner, moving = self.state.serving.copy(), np.full(len(self.state), -1)
         for move in self.landing:
             row = self.state.index[move.bundle]
@@ -150,7 +150,7 @@ class _Loop:
         return owner, moving
 
     def _split(self, step: int, splits: Iterable[Split]) -> list[Move]:
-        """Make the splits; returns the moves of the children that leave."""
+        """Make the splits, and return the moves of the children that leave."""
         moves: list[Move] = []
         open_ones = {move.bundle for move in self.landing}
         for split in splits:
@@ -167,7 +167,7 @@ class _Loop:
         return moves
 
     def _begin(self, step: int, cluster: ClusterLoad, moves: Iterable[Move], parted: set[str]) -> None:
-        """Begin moves of bundles that are not moving. parted: children whose clients were cut by their split."""
+        """Begin moves of bundles that are not moving. parted: children whose clients the split has disconnected."""
         now = pressure(self.world, step, self.state)
         open_ones = {move.bundle for move in self.landing}
         for move in moves:
@@ -223,7 +223,7 @@ class _Loop:
         return min(MINUTE, reconnect.gap * float(np.exp(self.chance.normal(0, reconnect.spread))))
 
     def _score(self, step: int, net: FloatArray) -> None:
-        """Note the imbalance. net: (n,) bytes/s that landed on each broker, less what left it."""
+        """Note imbalance, overshoot and pressure. net: (n,) bytes/s that landed on each broker, less what left it."""
         there = self.world.present[step]
         now = pressure(self.world, step, self.state)
         away = (now - self.world.targets[step]) * 100

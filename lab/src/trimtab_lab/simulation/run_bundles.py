@@ -1,7 +1,8 @@
-"""The bundles of a run in progress: who serves them, what they are parts of, what was measured of them.
+"""The bundles of a run in progress: who serves them, what they are parts of, and what was measured of them.
 
-A split replaces a bundle by its children, so rows change. `origin` names the bundle of the `World` that a row is (a
-part of), and `share` (ratio 0-1) how much of its traffic and clients it has: those of its topics.
+A split replaces a bundle by its children, so rows change. `origin` is the row of the bundle in the `World` that this
+bundle is, or is a part of. `share` is the ratio 0-1 of that bundle's traffic and clients that it has: those of its
+topics.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class RunBundles:
 
     serving:     row of the broker that serves it, -1 none.
     last_unload: epoch seconds of its last move, NaN never. times: how often it moved for balance.
-    since:       rounds since it landed where it is. gap: seconds of this round in which no broker served it.
-    backlog:     bytes that wait to be caught up.
+    since:       rounds since it landed on its broker. gap: seconds of this round in which no broker served it.
+    backlog:     bytes that clients still have to send.
     """
 
     names: list[str]

@@ -1,4 +1,4 @@
-"""A scenario as a person writes it, in YAML: machines, tenants, events, and what the metrics show of them.
+"""A scenario as a person writes it, in YAML: machines, tenants, events, and what the metrics show.
 
 All amounts are relative to one machine or one bundle. Ratios are 0-1, times are rounds of one minute. `build.build`
 draws the arrays of a run from it.
@@ -30,7 +30,7 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 CATALOGUE_FILE = "*.yaml"
 
 MOST_BROKERS, MOST_TENANTS = 10_000, 1000
-"""Brokers and tenants of a scenario at most: a run holds a row for each pair."""
+"""Most brokers and tenants of a scenario: a run holds a row for each pair."""
 
 
 class InvalidScenarioError(ValueError):
@@ -56,11 +56,11 @@ class MetricsOptions(ScenarioPart):
     stale: Ratio = 0
     """Chance per broker and round that its last report is shown again."""
     newest: Annotated[float, Field(gt=0, le=1)] = 1
-    """Weight of the newest sample in what is shown of brokers; the rest is the average before."""
+    """Weight of the newest sample in the shown figures of brokers; the earlier average has the rest."""
     bundles_late: Annotated[int, Field(ge=0, le=30)] = 0
     """Rounds by which the figures of bundles are older than those of brokers."""
     scrape: Annotated[int, Field(ge=0, le=59)] = 0
-    """Seconds by which the windows of brokers differ at most: each shows a rate over a minute that ended earlier."""
+    """Most seconds between the windows of brokers: each shows a rate over a minute that ended earlier."""
 
 
 class SplittingOptions(ScenarioPart):
@@ -92,9 +92,9 @@ class Scenario(ScenarioPart):
     landing: Annotated[int, Field(ge=1, le=60)] = 1
     """Rounds from a decision until its moves have landed; 1: by the next snapshot."""
     splitting: SplittingOptions | None = None
-    """Limits for a splitter; none: only strategies that split by themselves do."""
+    """Limits for a splitter; none: only strategies that come with a splitter split."""
     realism: Realism = Realism()
-    """What real clusters do beyond that."""
+    """Further effects of real clusters."""
     settled: Round | None = None
     """The round from which the time to balanced counts; none: the end of the last event."""
 
@@ -202,7 +202,7 @@ class Scenario(ScenarioPart):
 
     @property
     def event(self) -> int:
-        """The round from which nothing happens any more, from which the time to balanced counts."""
+        """The round in which the last event is over. The time to balanced counts from there."""
         if self.settled is not None:
             return self.settled
         ends = [last_round(event, len(self.rows(_brokers_of(event)))) for event in self.events]
@@ -216,14 +216,14 @@ class Scenario(ScenarioPart):
 
 
 def _brokers_of(event: Happening) -> BrokerRows:
-    """The brokers that an event is about."""
+    """The brokers that an event affects."""
     if isinstance(event, Failover):
         return ()
     return (event.broker,) if isinstance(event, Crowd | HotBundle) else event.brokers
 
 
 def parsed(text: str, origin: str = "scenario") -> Scenario:
-    """The scenario that a YAML text describes. Raises `InvalidScenarioError`, which begins with `origin`."""
+    """The scenario that a YAML text describes. Raises `InvalidScenarioError`, whose message begins with `origin`."""
     try:
         found = [document.data for document in documents_of("", text)]
     except UnreadableError as error:

@@ -1,4 +1,4 @@
-"""The base of all parts of a scenario, and values that may be a number or a spread.
+"""The base of all parts of a scenario, and types of values such as a number or a range.
 
 Ratios are 0-1. Times are rounds of one minute.
 """
@@ -41,11 +41,11 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 """A number above 0."""
 
 Factors = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
-"""A pair of factors: drawn evenly between the two."""
+"""A pair of factors. A value between the two is drawn evenly."""
 
 
 def form(value: Any) -> str:
-    """The form of a value that may be written in several: a tag, so that errors speak of that form alone."""
+    """The form in which a value is written, as a tag: so errors are only about that form."""
     match value:
         case list() | tuple():
             return "<list>"
@@ -63,12 +63,12 @@ Drawn = Annotated[
     Annotated[Positive, ONE] | Annotated[tuple[Positive, Positive], AfterValidator(_ascending), LIST],
     Discriminator(form),
 ]
-"""A number, or a pair: drawn for each bundle between the two, evenly on a logarithmic scale."""
+"""A number; or a pair between which a value is drawn for each bundle, evenly on a logarithmic scale."""
 
 Minutes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=20160)], Annotated[int, Field(ge=1, le=20160)]], AfterValidator(_ascending)
 ]
-"""A pair of minutes: drawn evenly between the two."""
+"""A pair of minutes. A value between the two is drawn evenly."""
 
 
 _Row = Annotated[int, Field(ge=0)]
@@ -87,7 +87,7 @@ class Even(ScenarioPart):
 
 
 class About(ScenarioPart):
-    """Values within a tenth of one, evenly spread over the brokers, in random order."""
+    """Values within 10 % of one value, evenly spread over the brokers, in random order."""
 
     about: Load
     """The value in the middle."""

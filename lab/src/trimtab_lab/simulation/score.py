@@ -1,4 +1,4 @@
-"""Scores of runs: what a strategy moved and cut, how soon the cluster was level, and one figure for all."""
+"""Scores of runs: moves, disconnected clients, the time until the cluster is level, and one figure for all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab_lab.simulation.scenario import Goal
 from trimtab_strategies.model.cluster_load import BoolArray
 
 LEVEL = 20.0
-"""Percent points of imbalance below which a cluster counts as balanced. Most strategies leave 10 above the average."""
+"""Percentage points of imbalance below which a cluster counts as balanced. Most strategies leave 10 above the mean."""
 
 OVERLOADED = 0.85
 """Ratio of usage above which Pulsar calls a broker overloaded."""
@@ -24,14 +24,14 @@ class RunScore:
     """The score of one run.
 
     balanced:  rounds after the last event until the imbalance stays below `LEVEL`; None for never.
-    waited:    as `balanced`; for never, the number of rounds after the last event.
+    waited:    as `balanced`, but instead of None the number of rounds after the last event.
     quiet:     rounds after the last event until the last move; None if bundles still moved in the last round.
     moves:     bundles moved for balance. splits: bundles split.
-    cut:       percent of the cluster's clients that lost their connection; of a bundle moved twice they count twice.
+    cut:       percent of the cluster's clients that lost their connection; those of a bundle moved twice count twice.
     repeated:  moves of bundles that had moved before in the run.
     backward:  moves to a broker with more usage than the source, see `Record`.
-    area:      imbalance in percent points, mean over all rounds. left: mean of the last three rounds.
-    overshoot: the most percent points by which a broker was above its target after it had received more than it gave.
+    area:      imbalance in percentage points, mean over all rounds. left: mean of the last three rounds.
+    overshoot: the most percentage points of a broker above its target after it had received more than it gave.
     overload:  broker-minutes above `OVERLOADED`.
     unserved:  percent of the wanted traffic that was not served.
     latency:   milliseconds of a publish (99th percentile), the 95th percentile of all brokers and rounds.
@@ -91,9 +91,9 @@ def score(record: Record, event: int = 0, goal: Goal = Goal.LEVEL) -> RunScore:
 
 
 def total_cost(*, area: float, left: float, overshoot: float, overload: float, unserved: float) -> float:
-    """What imbalance costs, in points: area + left / 2 + overshoot / 2 + overload / 5 + 20 x unserved.
+    """The cost of imbalance, in points: area + left / 2 + overshoot / 2 + overload / 5 + 20 x unserved.
 
-    The cost of a run is this plus the percentage of clients that were cut. Where nothing should move, it is the number
+    The cost of a run is this plus the percentage of disconnected clients. Where nothing should move, it is the number
     of moves plus that percentage.
     """
     return area + 0.5 * left + 0.5 * overshoot + 0.2 * overload + 20 * unserved

@@ -1,4 +1,4 @@
-"""What is served of what clients want, and what it costs each broker: CPU, network in and out, saturation.
+"""The traffic that is served of what clients want, and its costs for each broker: CPU, network and saturation.
 
 A broker needs CPU in proportion to the traffic and the messages of its bundles, on top of the load of other programs. A
 full machine serves only a part: it shows 100 % CPU (or a full network) and less traffic than its clients want.
@@ -17,9 +17,9 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Served:
-    """One round. load: (m,) bytes/s served, in and out. cpu: (n,) cores used, with other programs.
+    """What was served in one round. load: (m,) bytes/s, in and out. cpu: (n,) cores used, with other programs.
 
-    wanted, lost: bytes/s that clients wanted, and that were neither served nor kept for later; of the whole cluster.
+    wanted, lost: bytes/s of the whole cluster that clients wanted, and that were neither served nor kept for later.
     """
 
     load: FloatArray
@@ -35,7 +35,7 @@ def by_broker(owner: IntArray, values: FloatArray, count: int) -> FloatArray:
 
 
 def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray, serving: IntArray) -> FloatArray:
-    """Usage (n,) as ratio of the busiest resource that serving all `load` (m,) would need; above 1 when full."""
+    """Usage (n,) of the busiest resource (ratio) if all `load` (m,) were served; above 1 if that is impossible."""
     n, origin = len(world.cores), state.origin
     coming = load * world.share_in[origin]
     work = by_broker(serving, world.work(load, origin, state.share), n) / world.speed
@@ -47,12 +47,12 @@ def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray
 
 
 def pressure(world: World, step: int, state: RunBundles) -> FloatArray:
-    """`usage` (n,) of the load without noise, with the owners of now."""
+    """`usage` (n,) of the load without noise, with the present owners."""
     return usage(world, state, world.real[step][state.origin] * state.share, world.foreign[step], state.serving)
 
 
 def serve(world: World, step: int, state: RunBundles) -> Served:
-    """Serve a round, and keep what waits as backlog in `state`."""
+    """Serve a round, and keep in `state` what waits as backlog."""
     wanted = world.real[step][state.origin] * world.noise[step][state.origin] * state.share
     return _serve(world, world.foreign[step], state, wanted)
 
@@ -114,6 +114,6 @@ def _cold(world: World, state: RunBundles) -> FloatArray | float:
 
 
 def latency(world: World, usage: FloatArray) -> FloatArray:
-    """Publish latency (milliseconds, 99th percentile) at a usage (ratio, any shape): that of a queue; at most 1 s."""
+    """Publish latency (milliseconds, 99th percentile) at a usage (ratio, any shape), as of a queue; at most 1 s."""
     slow: FloatArray = np.minimum(world.realism.latency / np.maximum(1 - usage, 1e-9), 1000.0)
     return slow

@@ -1,7 +1,7 @@
-"""What the metrics show: snapshots of a run as `ClusterLoad`, with the lies that the scenario asks for.
+"""What the metrics show: snapshots of a run as `ClusterLoad`, with the false values that the scenario requests.
 
-Bundles are measured exactly, but perhaps late. Brokers' CPU may be noisy, spike, be missing, or be an old report; their
-figures may be an average, or a rate over a minute that ended some seconds ago.
+Bundles are measured exactly, but perhaps late. The CPU of brokers may be noisy, spike, be missing, or come from an old
+report. Their figures may be averages, or rates over a minute that ended some seconds ago.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class ShownMetrics:
         self._names: tuple[int, tuple[str, ...]] = (0, ())
 
     def see_before(self, state: RunBundles, served: Served) -> None:
-        """Let the averages of brokers know a minute before the first round."""
+        """Let a minute that precedes the first round enter the averages of brokers."""
         self._average(self._taken(state, served))
 
     def snapshot(self, step: int, state: RunBundles, served: Served, owner: IntArray, moving: IntArray) -> ClusterLoad:
-        """The cluster after a round. owner: (m,) desired owners. moving: (m,) source of open moves, otherwise -1."""
+        """The cluster after a round. owner: (m,) desired owners. moving: (m,) source of pending moves, otherwise -1."""
         bundles = self._bundles(state, owner, moving)
         brokers = self._brokers(step, state, served)
         return ClusterLoad(
@@ -127,7 +127,7 @@ class ShownMetrics:
         return Topics(tuple(names), np.concatenate(bundle), np.concatenate(place), np.concatenate(traffic))
 
     def _taken(self, state: RunBundles, served: Served) -> _Report:
-        """The figures of this minute, as they are."""
+        """The true figures of this minute."""
         n = len(self.world.cores)
         traffic = sum_by_broker(state.serving, served.load[:, np.newaxis] * self._mix[state.origin], n)
         usage = np.zeros((n, 5))
@@ -136,7 +136,7 @@ class ShownMetrics:
         return _Report(usage, traffic, np.zeros(n))
 
     def _average(self, taken: _Report) -> _Report:
-        """`taken` averaged with what was before."""
+        """`taken`, averaged with the earlier reports."""
         weight, before = self.world.metrics.newest, self._averaged
         if before is not None and weight < 1:
             taken = _Report(
@@ -148,7 +148,7 @@ class ShownMetrics:
         return taken
 
     def _brokers(self, step: int, state: RunBundles, served: Served) -> Brokers:
-        """The brokers' reports with this round's lies."""
+        """The brokers' reports with this round's false values."""
         world, lies, there = self.world, self.world.lies, self.world.present[step]
         taken = self._windowed(self._taken(state, served))
         report = self._average(taken)
@@ -164,7 +164,7 @@ class ShownMetrics:
         return Brokers(world.brokers, usage, self._limit, traffic, age, ready=there, schedulable=there, trusted=there)
 
     def _windowed(self, taken: _Report) -> _Report:
-        """The rates over a window that ended earlier: a part of each is the minute before."""
+        """The rates over a window that ended earlier, so that each includes a part of the minute before."""
         before, self._last = self._last, taken
         late = self.world.lies.late[:, np.newaxis]
         if before is None or not late.any():

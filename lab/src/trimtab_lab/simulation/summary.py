@@ -1,4 +1,4 @@
-"""What a comparison found, for people: a table of each scenario, and a last line in words."""
+"""The results of a comparison for people: a table of each scenario, and a sentence below it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimtab_lab.simulation.scenario import Goal, Scenario
 from trimtab_operator.cli.tables import Grid
 
 USUAL = ("moves", "cut", "waited", "area", "left", "overload", "cost")
-"""Columns of the table unless others are asked for."""
+"""Columns of the table by default."""
 
 NAMED = 3
-"""Players that the line in words names."""
+"""Most players that the sentence names."""
 
 _DECIMALS = {"unserved": 2, "owned": 2, "cut": 1, "area": 1, "left": 1, "overshoot": 1, "latency": 1, "cost": 1}
 _SHORT = 10
@@ -42,13 +42,13 @@ class ScoreRow:
 
 
 def title(scenario: str, world: Scenario, seeds: int) -> str:
-    """What the table of a scenario shows."""
+    """The heading of a scenario's table."""
     how = f"{seeds} seeds: median (5 to 95 %)" if seeds > 1 else "1 seed"
     return f"{scenario}: {world.title}, {how}"
 
 
 def grid(world: Scenario, outcomes: Sequence[Outcome], columns: Sequence[str]) -> Grid:
-    """The table of a scenario, the least cost first; the best of each column is green."""
+    """The table of a scenario, with the lowest cost first. The best value of each column is green."""
     rows = sorted(map(ScoreRow.of, outcomes), key=lambda row: row.cost)
     best = {name: min(row.found[name].median for row in rows) for name in columns}
     told = {name for name in columns if len({row.found[name].median for row in rows}) > 1}
@@ -62,7 +62,7 @@ def grid(world: Scenario, outcomes: Sequence[Outcome], columns: Sequence[str]) -
 
 
 def _spare(columns: Sequence[str]) -> list[str]:
-    """Headings that a narrow terminal does without: first the unusual ones, then from the left, and cost last."""
+    """Headings that a narrow terminal leaves out, in this order: first the unusual ones, then some usual ones."""
     unusual = [name for name in reversed(columns) if name not in USUAL]
     usual = [name for name in ("overload", "left", "area", "cut") if name in columns]
     return [COLUMNS[name] for name in (*unusual, *usual)]

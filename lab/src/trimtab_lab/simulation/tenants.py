@@ -1,6 +1,6 @@
 """Machines and tenants of a scenario: how many, how strong, how much traffic, and how it varies.
 
-Two kinds of change are told apart. Noise (`jitter`, `bursts`, `alternation`) is what a balancer should ignore: it is
+There are two kinds of change. Noise (`jitter`, `bursts`, `alternation`) is what a balancer should ignore: it is
 served and measured, but does not count in the imbalance. A trend (`day`, `drift`, `steps`) is real: it counts.
 """
 
@@ -39,8 +39,8 @@ class Machines(ScenarioPart):
     nic: Annotated[float, Field(gt=0, le=1000)] = 25
     """Gbit/s of the network in each direction."""
     usage: Loads = 0
-    """Ratio of the busiest resource that the brokers' bundles take at the beginning, before `batching` and `knee` bend
-    it; 0: they have no bundles."""
+    """Ratio of the busiest resource that the brokers' bundles take at the beginning, before `batching` and `knee`
+    change it; 0: they have no bundles."""
     bundles: Annotated[int, Field(ge=1, le=10000)] = 40
     """Bundles of each broker at the beginning."""
     zone: str = ""
@@ -59,7 +59,7 @@ class Bursts(ScenarioPart):
 
 
 class Alternation(ScenarioPart):
-    """All bundles of a broker carry more, then less, then more again: noise. Brokers are not in step."""
+    """All bundles of a broker carry more, then less, then more again: noise. Each broker has its own phase."""
 
     high: Positive = 1.6
     """Factor on the traffic in the first part."""
@@ -77,7 +77,7 @@ class DailyCycle(ScenarioPart):
     swing: Ratio
     """Ratio by which the peak is above, and the bottom below, the mean."""
     peak: Ratio = 0.5
-    """When the peak is, as a ratio of the day."""
+    """Time of the peak, as a ratio of the day."""
     weekend: Positive = 1
     """Factor on the last two of seven days."""
 
@@ -86,13 +86,13 @@ class Drift(ScenarioPart):
     """The bundles of each broker grow or shrink steadily until the last round: a trend."""
 
     to: Loads
-    """Factor on the traffic of each broker's first bundles, reached in the last round."""
+    """Factor on the traffic of the bundles that a broker has at the beginning, reached in the last round."""
     walk: Annotated[float, Field(ge=0, le=0.2)] = 0
     """Standard deviation per minute of a random walk on the logarithm of each bundle's traffic."""
 
 
 class Steps(ScenarioPart):
-    """All traffic of the tenant changes to another level at once, and stays there for a while: a trend."""
+    """All traffic of the tenant abruptly changes to another level, and stays there for a while: a trend."""
 
     every: Minutes
     """Minutes from one change to the next, drawn between the two."""
@@ -106,7 +106,7 @@ class Tenant(ScenarioPart):
     name: Annotated[str, Field(pattern=r"^[\w.=-]+/[\w.=-]+$")] = "public/simulated"
     """Tenant and namespace, ``tenant/namespace``."""
     share: Annotated[Annotated[Ratio, ONE] | Annotated[tuple[Ratio, ...], LIST], Discriminator(form)] = 1
-    """Ratio of each broker's bundles that belong to this tenant; one for all brokers, or one by one."""
+    """Ratio of each broker's bundles that belong to this tenant: one for all brokers, or one for each."""
     skew: Annotated[float, Field(ge=0, le=4)] = 0.8
     """Standard deviation of the logarithm of a bundle's traffic. With 0.8 the largest of 60 is six times the mean."""
     message: Drawn = 1024
@@ -114,21 +114,21 @@ class Tenant(ScenarioPart):
     fanout: Drawn = 2
     """How often each message is read."""
     topics: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Topics of a bundle, between which it can be split. Their traffic has a logarithm with a deviation of 0.5."""
+    """Topics of a bundle, between which it can be split. The logarithm of their traffic has a deviation of 0.5."""
     sessions: Annotated[float, Field(gt=0, le=1000)] = 20
-    """Producers and consumers of an average bundle. They follow the square root of traffic, times a lognormal."""
+    """Producers and consumers of an average bundle. They grow with the square root of traffic, times a lognormal."""
     jitter: Ratio = 0.15
-    """Traffic of each bundle varies evenly within this ratio: noise."""
+    """Traffic of each bundle varies uniformly within this ratio: noise."""
     bursts: Bursts | None = None
     """Bursts of a round."""
     alternation: Alternation | None = None
-    """Traffic that goes on and off."""
+    """Traffic that alternates between high and low."""
     day: DailyCycle | None = None
-    """Traffic that follows the hour."""
+    """Traffic that follows the time of day."""
     drift: Drift | None = None
     """Traffic that changes slowly."""
     steps: Steps | None = None
-    """Traffic that changes at once for all bundles."""
+    """Traffic that changes abruptly, for all bundles at the same time."""
     brokers: BrokerRows | None = None
     """Brokers (numbers, or a group's name) to which the tenant is isolated; none: it may be anywhere."""
     anti_affinity: str = ""

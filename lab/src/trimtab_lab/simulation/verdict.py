@@ -30,7 +30,7 @@ STILL_TIES: Mapping[str, float] = {"moves": TIES["moves"], "cut": TIES["cut"]}
 
 
 Cell = Mapping[str, SeedInterval]
-"""What a strategy reached in a scenario: score -> interval."""
+"""The result of a strategy in a scenario: score -> interval."""
 
 
 def cell(runs: Sequence[Mapping[str, Any]]) -> dict[str, SeedInterval]:
@@ -55,7 +55,7 @@ class ScenarioVerdict:
     best:         the baseline that costs least; of equal ones the one with the least area.
     better, tied, worse: scores in which the strategy is below the best baseline, equal to it, and above it.
     cost:         cost of the strategy divided by that of the best baseline; 1 if both are 0.
-    dominated_by: baselines that `dominates` says are better than the strategy.
+    dominated_by: baselines that dominate the strategy.
     dominates:    baselines that the strategy dominates.
     """
 

@@ -1,7 +1,7 @@
 """A simulated cluster as arrays: machines, bundles with the traffic that their clients want, and what will happen.
 
-A `World` never changes. Everything random about it was drawn when it was built, so all strategies meet the same one:
-only what they do with it differs. What is wanted does not depend on them; what is served does (`serving`).
+A `World` never changes. All its random values were drawn when it was built, so all strategies meet the same world. The
+traffic that clients want does not depend on the strategy. The traffic that is served does (`served_load`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Lies:
-    """What the metrics of brokers show that is not so, (rounds, n) each.
+    """False values in the metrics of brokers, (rounds, n) each.
 
     factor: on the CPU. full: a false reading of 100 %. missing: CPU not measured. stale: the last report again.
     late: (n,) ratio of a minute by which a broker's window ends earlier.
@@ -67,12 +67,12 @@ class World:
     present:  (rounds, n) whether the broker exists.
     real:     (rounds, m) bytes/s, in and out, that a bundle's clients want, without noise.
     noise:    (rounds, m) factor on it.
-    before:   (k, m) factor on the first round's in the k minutes before it, in which bundles were already measured.
+    before:   (k, m) factor on the first round's traffic in the k minutes before it; bundles were already measured then.
     message, fanout: (m,) bytes per message; how often each is read.
     sessions: (m,) producers and consumers.
     owner:    (m,) row of the first owner.
     lower, upper: (m,) range of hashes.
-    event:    the round from which nothing happens any more.
+    event:    the round in which the last event is over.
     failovers: rounds in which another leader takes over.
     """
 
@@ -124,7 +124,7 @@ class World:
     def work(self, load: FloatArray, origin: IntArray, share: FloatArray) -> FloatArray:
         """Bytes/s of CPU work that `load` (k,) of bundles makes. origin, share: (k,) as in `RunBundles`.
 
-        It follows `load` in a straight line, unless bundles that grow get cheaper (`Batching.growth`).
+        It is proportional to `load`, unless bundles that grow get cheaper (`Batching.growth`).
         """
         plain: FloatArray = load * self.cost[origin]
         batching = self.realism.batching
@@ -136,11 +136,11 @@ class World:
 
     @cached_property
     def levels(self) -> FloatArray:
-        """The water level of each round (rounds,): least usage of the busiest broker if load could be divided freely.
+        """The level of each round (rounds,): least usage of the busiest broker if load could be divided freely.
 
-        All load is one liquid, with the mean cost and the mean shares in and out of the cluster. A broker holds at
-        level L what its free CPU and both directions of its network can take: L x cores - foreign, L x nic. By
-        bisection.
+        All load is treated as equal, with the mean cost and the mean shares in and out of the cluster. At level L, a
+        broker has room for what its free CPU and both directions of its network can take: L x cores - foreign, L x nic.
+        L is found by bisection.
         """
         total = self.real.sum(axis=1)
         share_in = (self.real @ self.share_in) / total
@@ -170,9 +170,9 @@ class World:
         return usage
 
     def used(self, own: FloatArray | float, foreign: FloatArray) -> FloatArray:
-        """CPU usage (ratios, any shape) that a broker's `own` plain work causes beside `foreign` load.
+        """CPU usage (ratios, any shape) that a broker's `own` plain work causes alongside `foreign` load.
 
-        Plain work follows traffic in a straight line. See `Batching` and `Knee` for what bends it.
+        Plain work is proportional to traffic. `Batching` and `Knee` change how usage follows from it.
         """
         batching, knee = self.realism.batching, self.realism.knee
         usage = own + foreign if batching is None else own**batching.exponent + batching.idle + foreign
@@ -181,7 +181,7 @@ class World:
         return usage
 
     def own_work(self, usage: FloatArray, foreign: FloatArray) -> FloatArray:
-        """The inverse of `used`: the plain work (ratio) that makes a `usage` beside `foreign` load; 0 if none does."""
+        """The inverse of `used`: plain work (ratio) that makes a `usage` alongside `foreign` load; 0 if none does."""
         batching, knee = self.realism.batching, self.realism.knee
         if knee is not None:
             usage = np.where(usage <= knee.at, usage, knee.at + (usage - knee.at) / knee.factor)

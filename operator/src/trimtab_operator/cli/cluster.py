@@ -1,4 +1,4 @@
-"""Verbs on a live Kubernetes cluster: the connection, clear errors, and whether an operator runs."""
+"""Helpers of verbs on a live Kubernetes cluster: the connection, clear errors, and whether an operator runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATIENCE = 3.0
 
 
 _ALIKE, _NAMED = 3, 5
-"""Names that an error lists: similar ones, and others if there is no similar one."""
+"""Maximum number of names that an error lists: of similar names, and of others if none is similar."""
 
 _WITHOUT_KINDS = "this cluster has no {}; first: trimtab crds | kubectl apply --server-side -f -"
 
@@ -43,9 +43,9 @@ A = TypeVar("A", bound=Api)
 def connected(
     arguments: argparse.Namespace, client: type[A], *, patience: float = PATIENCE
 ) -> AbstractAsyncContextManager[A]:
-    """A connection by the flags of the command line. client: a kind of `Api`. patience: seconds, as in `Api.connect`.
+    """A connection with the flags of the command line. client: `Api` or a subclass. patience: as in `Api.connect`.
 
-    Raises `CommandError`, and `ConnectionSettingsError` when it is entered.
+    Raises `CommandError`. Entering the context raises `ConnectionSettingsError`.
     """
     limit = arguments.request_timeout
     return client.connect(
@@ -58,7 +58,7 @@ def connected(
 
 
 def _acting_as(arguments: argparse.Namespace) -> Impersonation | None:
-    """Raises `CommandError`."""
+    """The user to act as, by the command line. Raises `CommandError`."""
     if arguments.as_user:
         return Impersonation(arguments.as_user, tuple(arguments.as_group))
     if arguments.as_group:
@@ -78,13 +78,13 @@ def add_cluster_verb(
 def asked(arguments: argparse.Namespace, work: Callable[[Api], Awaitable[T]]) -> T:
     """Run `work` with a connection, after setting `arguments.namespace`.
 
-    Raises `CommandError` for what the API server refuses, and `ConnectionSettingsError`.
+    Raises `CommandError` if the API server refuses a request, and `ConnectionSettingsError`.
     """
     return asked_by(Api, arguments, work)
 
 
 def asked_by(client: type[A], arguments: argparse.Namespace, work: Callable[[A], Awaitable[T]]) -> T:
-    """As `asked`, with a kind of `Api`."""
+    """As `asked`, with `client` instead of `Api`."""
     settle_namespace(arguments)
 
     async def whole() -> T:
@@ -132,7 +132,7 @@ async def names_of(api: Api, ref: ResourceRef, namespace: str) -> list[str]:
 
 
 def near(name: str, names: Sequence[str]) -> str:
-    """A hint: the names of `names` that are similar to `name`, or some others."""
+    """A hint that lists those of `names` that are similar to `name`, or some others."""
     if not names:
         return "there are none"
     alike = difflib.get_close_matches(name, names, n=_ALIKE) or [found for found in names if name in found][:_ALIKE]
@@ -156,7 +156,7 @@ minute that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
-    """The operator's Lease by namespace of `policies`; None if there is none, absent if it can't be read."""
+    """The operator's Lease in each namespace of `policies`: None if there is none, absent if it can't be read."""
     found: dict[str, Object | None] = {}
     for namespace in sorted({policy["metadata"].get("namespace", "") for policy in policies}):
         try:

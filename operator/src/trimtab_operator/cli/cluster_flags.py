@@ -1,4 +1,4 @@
-"""Flags shared by several verbs, and the order of a command line. It loads nothing heavy: every start needs it.
+"""Flags that several verbs share, and the order of a command line. Every start loads it, so it imports little.
 
 argparse wants the verb first. People also type ``trimtab -n messaging status``, as with kubectl: `verb_first` moves the
 verb to the front.
@@ -99,7 +99,7 @@ def _add_person_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def _limit(text: str) -> float:
-    """Seconds; infinite for 0. Raises `argparse.ArgumentTypeError`."""
+    """Parse a time limit to seconds, infinite for 0. Raises `argparse.ArgumentTypeError`."""
     from trimtab_strategies.params import seconds  # noqa: PLC0415  (loads the strategies)
 
     try:

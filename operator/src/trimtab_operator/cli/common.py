@@ -46,7 +46,7 @@ class CommandError(Exception):
 
 
 Moment = Callable[[float], float]
-"""A point in time (epoch seconds), given the time of the newest cycle (epoch seconds)."""
+"""A function that returns a point in time, given the time of the newest cycle (both in epoch seconds)."""
 
 
 HELP = "a time such as 2026-11-21T15:00:00Z, or time before the newest cycle, such as 90s, 5m or 1h30m"
@@ -54,7 +54,7 @@ HELP = "a time such as 2026-11-21T15:00:00Z, or time before the newest cycle, su
 
 
 def moment(text: str) -> Moment:
-    """The type of an argument. Raises `argparse.ArgumentTypeError`."""
+    """Parse the text of a `Moment`; the type of an argument. Raises `argparse.ArgumentTypeError`."""
     from trimtab_strategies.params import seconds  # noqa: PLC0415  (loads the strategies)
 
     try:
@@ -74,12 +74,12 @@ def _ago(length: float) -> Moment:
 
 
 def written(at: float) -> str:
-    """``2026-11-21 15:00:00`` of epoch seconds."""
+    """Epoch seconds as ``2026-11-21 15:00:00``."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def iso(at: float) -> str:
-    """``2026-11-21T15:00:00.000Z`` of epoch seconds."""
+    """Epoch seconds as ``2026-11-21T15:00:00.000Z``."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -97,7 +97,7 @@ def length(span: float) -> str:
 
 
 def ago(at: float, now: float) -> str:
-    """``5m 3s ago``."""
+    """How long ago `at` was, such as ``5m 3s ago``."""
     return f"{length(max(0.0, now - at))} ago"
 
 
@@ -117,13 +117,13 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def add_verb(subparsers: Any, verb: str, description: str, run: Run, epilog: str = "") -> argparse.ArgumentParser:
-    """A parser for `verb`, which does `run`."""
+    """A parser for `verb`. run: carries the verb out."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         verb,
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # a flag has one spelling, as in kubectl, and the chart's checks know it
+        allow_abbrev=False,  # as in kubectl, a flag has only one spelling; the chart's checks rely on that
     )
     parser.set_defaults(run=run)
     return parser
@@ -180,14 +180,14 @@ def print_data(value: Any, output: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VersionPart:
-    """A line of `trimtab version`. text: for people; data: plain data."""
+    """A line of `trimtab version`. text: for people; data: for programs."""
 
     text: str
     data: Mapping[str, Any]
 
 
 def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -> None:
-    """Print `data` as JSON or YAML, or `text`, to standard error if the command did not go `well`."""
+    """Print `data` as JSON or YAML, or else `text`. well: whether the command succeeded; if not, `text` is an error."""
     if is_data(output):
         print_data(dict(data), output)
     else:
@@ -224,7 +224,7 @@ def extra_of(error: ImportError) -> str | None:
 
 
 def require(verb: str, extra: str) -> None:
-    """Raise `CommandError` unless all packages of an extra are installed that a verb needs later."""
+    """Raise `CommandError` unless the packages of `extra` that `verb` needs later are installed."""
     for package, of in EXTRAS.items():
         if of != _APART and find_spec(package) is None:
             raise CommandError(missing(verb, package, extra))

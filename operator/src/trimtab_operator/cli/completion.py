@@ -1,4 +1,4 @@
-"""`trimtab completion`: shell scripts that complete verbs, flags and names, by `argcomplete`.
+"""`trimtab completion`: prints shell scripts that complete verbs, flags and names, with `argcomplete`.
 
 The scripts run the program with ``_ARGCOMPLETE`` set, and it prints candidates instead of doing its work. Names of
 objects come from the cluster. An error means no candidates: a traceback at a prompt helps no one.
@@ -50,9 +50,9 @@ def complete(
     finder: CompletionFinder = argcomplete.autocomplete,
     stream: TextIO | None = None,
 ) -> int:
-    """Print the candidates for the word under the cursor of ``COMP_LINE``; the exit code.
+    """Print the candidates for the word at the cursor in ``COMP_LINE``, and return the exit code.
 
-    parser_for: makes the parser for the words before that one. finder, stream: other ones than the shell's, in tests.
+    parser_for: makes the parser for the words before that one. finder, stream: tests replace them.
     """
     words = _before_cursor()
     try:
@@ -64,13 +64,13 @@ def complete(
         always_complete_options=False,
         exit_method=sys.exit,
         output_stream=stream,
-        default_completer=_values,  # type: ignore[arg-type]  # any callable serves
+        default_completer=_values,  # type: ignore[arg-type]  # any callable works
     )
     return FINE
 
 
 def _before_cursor() -> list[str]:
-    """The complete words before the cursor, without the program; also in ``COMP_LINE`` the verb comes first then."""
+    """The complete words before the cursor, without the program. Puts the verb first, in ``COMP_LINE`` too."""
     line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
     program, *words = line.split()
     word = "" if line[-1:].isspace() or not words else words.pop()
@@ -83,7 +83,7 @@ def _before_cursor() -> list[str]:
 def _values(
     prefix: str, action: argparse.Action, parsed_args: argparse.Namespace, **_: object
 ) -> Iterable[str] | Mapping[str, str]:
-    """Values of an argument without choices; a mapping where each has a description."""
+    """Candidates for an argument without choices, as a mapping if each has a description."""
     if action.dest in _PATHS:
         return FilesCompleter()(prefix)
     if action.dest == "verb":
@@ -97,7 +97,7 @@ def _values(
 
 
 def _plurals(destination: str, given: argparse.Namespace) -> Sequence[str]:
-    """The kinds that an argument may name: of `explain` the kind before it, of `why-not` both."""
+    """The kinds of object that an argument may name. For `explain`: the kind given before it. For `why-not`: both."""
     if destination != "name":
         return [_KINDS[destination]] if destination in _KINDS else []
     kind = getattr(given, "kind", None)
@@ -123,8 +123,8 @@ def _names(plural: str, given: argparse.Namespace) -> list[str]:
 
 
 _DESCRIPTION = """\
-Print the script by which a shell completes verbs, flags, and names of policies, bundles, brokers, namespaces and
-contexts. Names come from the cluster. If it does not answer within two seconds, there are none.
+Print the script that makes a shell complete verbs, flags, and names of policies, bundles, brokers, namespaces and
+contexts. Names come from the cluster. If it does not answer within two seconds, no names are suggested.
 
 `kubectl` prints the script that kubectl runs to complete `kubectl trimtab`. Name it kubectl_complete-trimtab, make it
 executable, and put it on the PATH. kubectl's own completion must be set up (see `kubectl completion --help`).
@@ -138,8 +138,8 @@ examples:
 
 _KUBECTL = """\
 #!/bin/sh
-# kubectl runs this to complete `kubectl trimtab`. Output: a candidate and its description a line, and a number in the
-# last one: 4 says not to offer files, 2 not to add a space (after a folder). `fish` asks for names without backslashes.
+# kubectl runs this to complete `kubectl trimtab`. Each line has a candidate and its description. The last line has a
+# number: 4 means to offer no files, 2 to add no space (after a folder). With `fish`, names have no backslashes.
 line="kubectl-trimtab $*"
 found=$(COMP_LINE="$line" COMP_POINT=${#line} _ARGCOMPLETE=1 _ARGCOMPLETE_SHELL=fish _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
     _ARGCOMPLETE_DFS="$(printf '\\t')" _ARGCOMPLETE_IFS='

@@ -1,4 +1,4 @@
-"""``--dry-run``: the writes of a verb, recorded instead of made. A dry run is another client, not a branch in a verb.
+"""``--dry-run``: records a verb's writes instead of making them. A dry run is another client, not a branch in a verb.
 
 With ``server`` the API server also checks each write with the rights of the user, and stores nothing.
 """
@@ -103,9 +103,9 @@ def wrote(
     tell: Callable[[Api, T], Awaitable[int]],
     refused: Callable[[], Sequence[RefusedWrite]] = tuple,
 ) -> int:
-    """Run `write`, then `tell` with its result, which may wait for an answer; the exit code.
+    """Run `write`, then `tell` with its result, and return the exit code. `tell` may wait for the operator's answer.
 
-    With ``--dry-run``, show the writes instead of making them, and what is `refused` after `write`. Raises what `asked`
+    With ``--dry-run``, show the writes instead of making them, and then what `refused` returns. Raises what `asked`
     raises.
     """
     client = _CLIENTS.get(arguments.dry_run)

@@ -1,6 +1,6 @@
-"""Flags of verbs that ask a Prometheus or Pulsar without a policy, and the namespace that a verb works on.
+"""Flags of verbs that query Prometheus or Pulsar without a policy, and the namespace that a verb works on.
 
-Secrets come from files: any user of the machine can read command lines.
+Secrets come from files, because any user of the machine can read command lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trimtab_strategies.params import seconds
 def settle_namespace(arguments: argparse.Namespace) -> str:
     """Set and return `arguments.namespace`; empty means all. Raises `ConnectionSettingsError`.
 
-    Raises `CommandError` for an empty name, such as that of a variable that is not set: it would mean all namespaces.
+    Raises `CommandError` for an empty name, such as an unset shell variable, because it would mean all namespaces.
     """
     if arguments.all_namespaces:
         arguments.namespace = ""
@@ -71,7 +71,7 @@ def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_prometheus_options(arguments: argparse.Namespace) -> None:
-    """Refuse these options without ``--url``, which ignores them. Raises `CommandError`."""
+    """Refuse these options without ``--url``, because they would have no effect. Raises `CommandError`."""
     given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
     if given and not arguments.url:
         raise CommandError(f"{given[0]} works only with --url; a policy has its own settings in spec.source")
@@ -112,9 +112,9 @@ def length(text: str) -> float:
 
 
 def _credentials(arguments: argparse.Namespace) -> Credentials:
-    """Raises `CredentialsError`, and `CommandError` for a file that can't be read."""
+    """The credentials for ``--url``. Raises `CredentialsError`, and `CommandError` for a file that can't be read."""
     if bool(arguments.username) != bool(arguments.password_file):
-        raise CommandError("--username goes with --password-file, and that with --username")
+        raise CommandError("--username goes with --password-file: give both, or neither")
     return Credentials(
         **_token(arguments),
         username=arguments.username or "",
@@ -127,7 +127,7 @@ def _credentials(arguments: argparse.Namespace) -> Credentials:
 
 
 def _token(arguments: argparse.Namespace) -> dict[str, str]:
-    """The token's file. For a Connect server, which can't read our files, the content of the file."""
+    """The token's file, or its content for a Spark Connect server, which can't read our files."""
     if not arguments.bearer_token_file:
         return {}
     if arguments.spark.startswith(_REMOTE):
@@ -150,7 +150,7 @@ def _text(arguments: argparse.Namespace, option: str) -> str:
 
 
 def _pem(arguments: argparse.Namespace, option: str) -> str:
-    """As `_text`, for a PEM file. Other text would be read as a file name, and appear in messages."""
+    """As `_text`, for a PEM file. Refuses other text: it would be taken for a file name, and appear in messages."""
     text = _text(arguments, option)
     if text and _PEM not in text:
         raise CommandError(f"{option} {_value(arguments, option)} holds no PEM text (there is no {_PEM})")
@@ -193,7 +193,7 @@ def identity(arguments: argparse.Namespace) -> Bearer:
 
 
 async def asked_pulsar(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Run `work` with a client for ``--admin-url``. Raises `CommandError` for what Pulsar refuses."""
+    """Run `work` with a client for ``--admin-url``. Raises `CommandError` if Pulsar refuses a request."""
     who = identity(arguments)
     opened = connected(arguments.admin_url, timeout=arguments.timeout, requests_per_second=100, identity=who)
     try:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
     """
     words = verb_first(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without umlauts still shows the rest
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that can't show a character still shows the rest
     try:
         if "_ARGCOMPLETE" in os.environ:
             from trimtab_operator.cli.completion import complete  # noqa: PLC0415  (argcomplete takes a while to load)
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
         print(spoken(f"trimtab: {error}"), file=sys.stderr)
         return USAGE
     except BrokenPipeError:
-        # the reader has gone (`trimtab crds | head`): what is still held must go somewhere, or Python complains on exit
+        # the reader has exited (`trimtab crds | head`): without a place for buffered output, Python complains on exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINDING
     except KeyboardInterrupt:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
 
 
 def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argparse.Namespace:
-    """The arguments; exits as argparse does, without a verb after a list of them. Raises `CommandError`."""
+    """The arguments. Exits as argparse does; without a verb, it shows the help first. Raises `CommandError`."""
     parser = parser_for(words, plugins)
     if not words:
         parser.print_help(sys.stderr)
@@ -56,7 +56,7 @@ def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argpa
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError` too when a package of an extra is missing."""
+    """Run the verb and return the exit code. Raises `CommandError`, also if a package of an extra is missing."""
     try:
         return int(arguments.run(arguments))
     except ModuleNotFoundError as error:

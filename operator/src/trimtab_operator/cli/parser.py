@@ -1,4 +1,4 @@
-"""The table of verbs, and the argument parser that loads the module of the verb named."""
+"""The table of verbs, and the argument parser, which loads only the module of the named verb."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_operator import __version__
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.common import CommandError, extra_of, missing, program, spoken
 
-Subparsers = Any  # argparse keeps the type of what add_subparsers() returns to itself
+Subparsers = Any  # the type that add_subparsers() returns is private to argparse
 Register = Callable[[Subparsers], None]
 
 
@@ -50,7 +50,7 @@ VERBS: Mapping[str, Verb] = {
     "drain": Verb("commands.edit:register_drain", "drain a broker"),
     "undrain": Verb("commands.edit:register_undrain", "end the drain of a broker"),
     "split": Verb("commands.edit:register_split", "split a bundle"),
-    "apply": Verb("commands.apply", "apply policies, once the cluster knows the kind"),
+    "apply": Verb("commands.apply", "apply policies server-side, as the chart does"),
     "observe": Verb("commands.observe", "show the load of a cluster"),
     "lint": Verb("lint.command", "check manifests before they are merged"),
     "history": Verb("commands.history", "show, export or import the history of load"),
@@ -71,8 +71,8 @@ PLUGINS = "trimtab.commands"
 _HELP = {
     "backtest": "replay policies over recorded load",
     "demo": "balance a simulated cluster on this machine",
-    "simulate": "play strategies in a simulated cluster",
-    "tune": "search better parameters of a policy on recorded load",
+    "simulate": "run strategies in a simulated cluster",
+    "tune": "search for better parameters of a policy on recorded load",
     "conformance": "replay recordings of the reference implementations",
 }
 """One line of help for the verbs of the lab and the testbed."""
@@ -138,7 +138,7 @@ def _no_verb(word: str, verbs: Iterable[str]) -> str:
 
 
 def _spoken(parser: argparse.ArgumentParser) -> None:
-    """Set the program name in a verb's help to the name that the user called."""
+    """Set the program name in a verb's help to the name that the user typed."""
     parser.description, parser.epilog = spoken(parser.description or ""), spoken(parser.epilog or "")
 
 

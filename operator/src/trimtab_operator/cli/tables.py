@@ -1,7 +1,7 @@
 """Tables for a terminal.
 
-On a narrow terminal less important columns are left out, and a line names them. Then long names wrap; nothing is cut. A
-pipe or a file is as wide as its content, so that `grep` finds whole rows.
+On a narrow terminal less important columns are left out, and a line names them. If that is not enough, long names wrap.
+Nothing is cut. In a pipe or a file, a table is as wide as its content, so that `grep` finds whole rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDLESS = 10_000
 _LINES = 25
 
 _NAME = 12
-"""Least width of the first column, unless its content is shorter."""
+"""Minimum width of the first column, unless its content is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,19 @@ class Grid:
     spare: Sequence[str] = ()
 
     def without(self, headings: Collection[str]) -> Grid:
-        """The same without some columns."""
+        """This table without some columns."""
         kept = [k for k, heading in enumerate(self.headings) if heading not in headings]
         rows = [tuple(row[k] for k in kept) for row in self.rows]
         return replace(self, headings=tuple(self.headings[k] for k in kept), rows=rows)
 
     def without_empty(self, *headings: str) -> Grid:
-        """The same without those of `headings` whose cells are all empty."""
+        """This table without those columns of `headings` whose cells are all empty."""
         columns = {heading: k for k, heading in enumerate(self.headings)}
         headings = tuple(heading for heading in headings if heading in columns)
         return self.without([h for h in headings if not any(str(row[columns[h]]) for row in self.rows)])
 
     def table(self) -> Table:
-        """The same for `rich`."""
+        """This table for `rich`."""
         style = {"title_justify": "left", "title_style": "bold", "box": box.SIMPLE_HEAD, "pad_edge": False}
         table = Table(title=self.title or None, **style)  # type: ignore[arg-type]  # a mapping of several types
         for k, heading in enumerate(self.headings):
@@ -81,7 +81,7 @@ def console(color: str = "auto") -> Console:
     return Console(
         highlight=False,
         width=_ENDLESS if endless else None,
-        height=_LINES if endless else None,  # a terminal called dumb has 80 columns unless both are given
+        height=_LINES if endless else None,  # rich gives a dumb terminal 80 columns unless both are set
         color_system=None if plain else "standard" if color == "always" else "auto",
         force_terminal=True if color == "always" else None,
         no_color=plain,

@@ -1,6 +1,6 @@
 """The option that says which URLs a verb may use.
 
-It is apart from `flags`, which loads the client of Pulsar, and from `cluster_flags`, which every start loads.
+It is neither in `flags`, which loads the Pulsar client, nor in `cluster_flags`, which every start loads.
 """
 
 from __future__ import annotations

@@ -146,7 +146,10 @@ def _is_number(value: object) -> bool:
 
 
 def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[int]]:
-    """Weighted usage (n,) of percents (n, 5), NaN if unknown, and the column that it comes from."""
+    """Each broker's highest weighted usage (n,), from percents (n, 5), and the column of that resource.
+
+    The usage is NaN if unknown.
+    """
     columns = np.array(MODULAR_COLUMNS)
     weighted = percents[:, columns] * np.array(weights)[columns]
     blank = np.where(np.isfinite(weighted), weighted, -np.inf)
@@ -176,7 +179,7 @@ def _takes(name: str, plan: Plan) -> Why | None:
 
 
 def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Threshold | None:
-    """The usage from which the shedder relieves a broker; None where it has no common threshold."""
+    """The usage above which the shedder relieves a broker; None if the threshold is not the same for all brokers."""
     shedder, params = settings.strategies.shedder, _parameters(settings)
     field = f"spec.shedder.{member(shedder)}"
     if shedder == "OverloadShedder":
@@ -219,7 +222,7 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
 
 
 def _detail(written: WriteResult | None, result: CycleResult) -> str:
-    """Why a move was not written: its own reason, or that of the plan, which was only shown."""
+    """Why a move was not written: its own reason, or the reason why the whole plan was only shown."""
     if written is None or written.reason is None:
         return ""
     restraint = result.restraint

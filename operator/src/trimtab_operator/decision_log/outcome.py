@@ -1,8 +1,8 @@
 """Outcomes of recorded decisions: how each move ended, and what was measured afterwards. Pure.
 
 The Bundle objects say how a move ended. So the outcome is also known after a restart, and for a proposal that a person
-approved an hour later. A broker is measured in the first cycle that starts at least one window of the rates after the
-last move has ended: earlier, its rates include the time before.
+approved an hour later. The result for a broker comes from the first cycle that starts at least one window of the rates
+after the last move has landed. In earlier cycles, its rates include time before that move.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _NOT_YET = frozenset({Reason.NOT_APPROVED, Reason.DRY_RUN, Reason.OUTSIDE_WINDOW
 def followed(
     record: DecisionRecord, bundles: Mapping[str, BundleRecord], now: float, *, only: str = ""
 ) -> DecisionRecord:
-    """The record with the outcomes of its moves at `now` (epoch seconds); itself when nothing has changed.
+    """The record with the outcomes of its moves at `now` (epoch seconds); the same object if nothing has changed.
 
-    only: name of the only bundle in `bundles`; empty: `bundles` has all.
+    only: name of the only bundle in `bundles`; empty if `bundles` has all.
     """
     moves = tuple(
         _followed(move, bundles.get(move.name), now) if only in {"", move.name} else move for move in record.moves
@@ -55,7 +55,7 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
 
 
 def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
-    """The record with the usage of its brokers in the decision `now`; unchanged if it is too early, or has them.
+    """The record with its brokers' usage in the decision `now`; unchanged if that is too early, or it has results.
 
     later: the decisions between the two.
     """

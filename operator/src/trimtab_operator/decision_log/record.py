@@ -1,7 +1,7 @@
 """`DecisionRecord`: one decision, whether it moved something or not, for `trimtab explain` and the history.
 
-A record is plain, versioned data, camelCase in JSON. Percentages are of a broker's limit, 0-100 and above; None is
-unknown. `decision_log.build` makes it, `decision_log.outcome` adds its outcome.
+A record is plain, versioned data, camelCase in JSON. Percentages are of a broker's limit, and may exceed 100. None
+means unknown. `decision_log.build` makes a record, and `decision_log.outcome` adds its outcome.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ RECORD_VERSION = 1
 """Version of the format of a record. Other versions are not read."""
 
 STEADY = 5.0
-"""Percent points of usage up to which a broker counts as unchanged."""
+"""Percent points of usage. A broker whose usage differs by less counts as unchanged."""
 
 
 RECEIVES_FEWER = frozenset({Reason.UNSCHEDULABLE, Reason.RAMPING_UP})
-"""Reasons of the guard that say nothing about the bundles that a broker gives away."""
+"""Reasons of the guard that limit which bundles a broker receives, not which it gives away."""
 
 
 class Held(Status):
@@ -48,7 +48,7 @@ class BrokerView(Status):
 
     name: str
     usage: float | None = None
-    """Weighted usage: that of the most used resource, percent."""
+    """Weighted usage (percent): the usage of the most used resource."""
     expected: float | None = None
     """Weighted usage once all planned moves have landed."""
     resource: str = ""
@@ -59,14 +59,14 @@ class BrokerView(Status):
     missing: tuple[str, ...] = ()
     """Resources that were not measured."""
     averages: Mapping[str, float] = Field(default_factory=dict)
-    """The shedder's averages of the broker, by the shedder's names."""
+    """The shedder's averages of the broker, by the names that the shedder gives them."""
     target_weight: float | None = None
     carried: float | None = None
     bundles: int | None = None
     gives: Why
     """Why it gives bundles away or keeps them."""
     takes: Why | None = None
-    """Why it may take no bundles; None: it may."""
+    """Why it may take no bundles; None if it may."""
 
 
 class Alternative(Status):
@@ -94,7 +94,7 @@ class MoveView(Status):
     after: float | None = None
     """Weighted usage (percent) of the destination with the bundle."""
     rejected: tuple[Alternative, ...] = ()
-    """The least used of the brokers that were not chosen."""
+    """Some brokers that were not chosen, the least used first."""
     others: Mapping[Reason, tuple[str, ...]] = Field(default_factory=dict)
     """The other brokers that were not chosen, by reason."""
     written: bool = False
@@ -111,7 +111,7 @@ class MoveView(Status):
         return self.written or self.outcome is Reason.LANDED
 
     def against(self, broker: str) -> Reason | None:
-        """Why a broker was not chosen; None when it was chosen, or that was not recorded."""
+        """Why a broker was not chosen; None if it was chosen, or if the reason was not recorded."""
         noted = {other.broker: other.reason for other in self.rejected}
         return noted.get(broker) or next((reason for reason, names in self.others.items() if broker in names), None)
 
@@ -149,7 +149,7 @@ class ManualMove(Status):
 
 
 class MeasuredOutcome(Status):
-    """Expected and measured usage of a broker once all moves had landed; percent, error in points."""
+    """Expected and measured usage (percent) of a broker once all moves had landed. error: their difference (points)."""
 
     broker: str
     expected: float
@@ -165,7 +165,7 @@ class Threshold(Status):
     value: float
     """Percent."""
     average: str = ""
-    """The average that it is compared with; empty: usage as measured."""
+    """The average that is compared with it; empty for usage as measured."""
     text: str
     """How it is computed."""
     field: str
@@ -216,9 +216,9 @@ class DecisionRecord(Status):
     stays: tuple[StayView, ...] = ()
     held_back: tuple[Held, ...] = ()
     cause: str = ""
-    """Why the shedder moves bundles, with figures; empty if it says no more than their reasons."""
+    """Why the shedder moves bundles, with figures; empty if the reasons of the moves say it all."""
     predictions: PredictionScore | None = None
-    """How good the shedder's last predictions were; None: it makes none."""
+    """How good the shedder's last predictions were; None if it makes none."""
     manual_moves: tuple[ManualMove, ...] = Field((), validation_alias=AliasChoices("manualMoves", "byHand"))
     """Moves by people or Git since the previous decision, oldest first."""
     results: tuple[MeasuredOutcome, ...] = ()
@@ -274,7 +274,7 @@ class DecisionRecord(Status):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Read back; raises `UnreadableContentError`."""
+        """The record that `to_json` wrote. Raises `UnreadableContentError`."""
         try:
             found = cls.model_validate_json(text)
         except ValidationError as error:

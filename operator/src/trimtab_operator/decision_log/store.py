@@ -1,7 +1,7 @@
 """Stores the decisions of a policy: the latest in a ConfigMap, all of them in the history.
 
-The ConfigMap ``trimtab-decisions-<policy>`` is for people without access to the operator's disk. It holds decisions
-that wrote something or changed their verdicts. Outcomes are added later. An error in a record never fails a cycle.
+The ConfigMap ``trimtab-decisions-<policy>`` is for people without access to the operator's disk. It omits decisions
+that only repeat the one before. Outcomes are added later. An error in a record never fails a cycle.
 """
 
 from __future__ import annotations
@@ -68,17 +68,17 @@ DECISIONS: StoredFormat[Records] = StoredFormat(
 
 
 def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Records]:
-    """The store of one policy's decisions. uid: of the policy; a new policy of its name starts empty."""
+    """The store of one policy's decisions. uid: of the policy; a new policy with the same name starts empty."""
     return ConfigMapStore(api, namespace, decisions_name(policy), DECISIONS, PolicyOwner(policy, uid))
 
 
 MOST_MANUAL_MOVES = 100
-"""Number of latest manual moves that one record names."""
+"""Maximum number of manual moves in one record. The latest ones are kept."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Records the decisions of one policy: the latest ones in the API server, all of them in its history."""
+    """Records the decisions of one policy: the latest ones in a ConfigMap, all of them in the policy's history."""
 
     cluster: ClusterState
     policy: str
@@ -146,7 +146,7 @@ class Recorder:
                 log.warning("policy %s: a decision could not be written to the history: %s", self.policy, error)
 
     async def _note_facts(self, result: CycleResult, settings: Settings, remembered: PolicyState) -> None:
-        """Write the policy and what resources say of brokers and namespaces into the history, if there is one."""
+        """Write the policy, and `facts` of brokers and namespaces, into the history, if there is one."""
         sources, load, plan = self.cluster.sources, result.load, result.plan
         if isinstance(sources, KeepsFacts) and load is not None and plan is not None:
             known = facts(load, plan.target_weights, self.cluster.departures(self.policy))
@@ -170,11 +170,11 @@ def _keep(sources: KeepsDecisions, name: str, record: DecisionRecord, learnt: Se
 
 
 FACTS = ("traits", "namespace", "publishGap", "targetWeight", "leaving")
-"""Kinds of facts of a decision. What is not among its facts is gone."""
+"""Kinds of facts that each decision lists completely. A fact that is not listed no longer holds."""
 
 
 def facts(load: ClusterLoad, target_weights: Mapping[str, float], leaving: Departures) -> list[Fact]:
-    """What only resources know of brokers and namespaces."""
+    """Facts of brokers and namespaces that only the Kubernetes objects and the plan contain."""
     causes = {"drained": leaving.drained, "cordoned": leaving.cordoned, "ending": leaving.ending}
     return [
         *(Fact("traits", broker, _plain(traits)) for broker, traits in load.traits.items()),
@@ -189,5 +189,5 @@ def facts(load: ClusterLoad, target_weights: Mapping[str, float], leaving: Depar
 
 
 def _plain(value: BrokerTraits | NamespacePolicy) -> dict[str, Any]:
-    """The fields as JSON values; NaN, which JSON has not, is null."""
+    """The fields as JSON values. NaN becomes null, because JSON has no NaN."""
     return {key: None if item != item else item for key, item in asdict(value).items()}  # noqa: PLR0124

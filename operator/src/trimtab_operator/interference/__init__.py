@@ -1,1 +1,1 @@
-"""Interference: who else moves the policy's bundles, and when the policy gives way."""
+"""Interference: detects who else moves a policy's bundles, and pauses it if another balancer reverts its moves."""

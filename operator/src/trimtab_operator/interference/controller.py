@@ -1,4 +1,4 @@
-"""Detects other clients that move a policy's bundles. Quarantines flapping bundles, and stops moves that compete."""
+"""Detects other clients that move a policy's bundles, quarantines flapping bundles, and pauses competing policies."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_strategies.model import Reason, counted, some
 
 OFTEN = 3
-"""Number of owner changes within the cool-down from which a bundle flaps, whichever brokers it moves to."""
+"""Number of owner changes within the cool-down that make a bundle flapping, whichever brokers it moves to."""
 
 MOST_QUARANTINED = 1000
-"""Quarantined bundles that are kept. Of more, those whose quarantine ends first are dropped."""
+"""Maximum number of quarantined bundles. If there are more, those whose quarantine ends first are dropped."""
 
 
 def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
     """Why a bundle with this history (oldest first) flaps; empty when it does not.
 
-    cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client did. Changes by
-    people alone are not flapping.
+    cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client took part. Changes
+    by people alone are not flapping.
     """
     if not history:
         return ""
@@ -73,10 +73,10 @@ def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
 
 
 async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
-    """Whether a person ends the retreat from a competing balancer by an annotation, which is removed.
+    """Whether a person has ended the pause for a competing balancer by an annotation. Removes the annotation.
 
-    policy: the object, which may be a moment old. If it is being edited, the annotation stays until the next round.
-    Raises `ApiError`.
+    policy: the object, which may be out of date. If another client edits it now, the annotation stays until the next
+    round. Raises `ApiError`.
     """
     if not _released(policy):
         return False
@@ -97,7 +97,7 @@ def _released(policy: Mapping[str, Any]) -> bool:
 
 
 SHOWN = 20
-"""Number of quarantined bundles in the policy's status."""
+"""Maximum number of quarantined bundles in the policy's status."""
 
 AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
 """Changes that follow the desired owner, or that no client asked for."""
@@ -115,7 +115,7 @@ class InterferenceController:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: as read.
 
-        Store it before `publish` reports it: each change is seen once. Raises `ApiError` before any change is taken.
+        Store it before `publish` reports it: each change is returned only once. Raises `ApiError` before it takes any.
         """
         remembered, settings, now = run.state, run.settings, self.cluster.now()
         gone = await self._released_bundles(remembered.quarantine)
@@ -136,12 +136,12 @@ class InterferenceController:
         return remembered if same else replace(remembered, quarantine=kept, competition=competition)
 
     async def _pay(self, changes: Sequence[OwnershipChange], settings: Settings) -> None:
-        """Note what moves by people cost: no budget holds them back, but it has less left for the policy."""
+        """Charge moves by people to the budgets. No budget holds them back, but less is left for the policy."""
         bundles, requests = self.cluster.stores.bundles.items, []
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # as for other moves, the generation before the write: the next move of a policy has that after it
+                # as for other moves, the generation before the write: a policy's next move has the one after it
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)
@@ -149,7 +149,7 @@ class InterferenceController:
     def _flapped(
         self, changes: Sequence[OwnershipChange], cool_down: float, known: Mapping[str, float]
     ) -> dict[str, str]:
-        """Why each bundle flaps now, by name; without those in quarantine already."""
+        """Why each bundle flaps now, by name; without those that are in quarantine already."""
         histories = {
             name: self.cluster.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
         }
@@ -184,11 +184,11 @@ class InterferenceController:
             reason, note = str(Reason.COMPETING_BALANCER), await self._competitor(last, competition)
             await self.publisher.event("Warning", reason, note)
         if before.retreating(self.cluster.now()) and not competition.retreats:
-            text = "its moves are carried out again, as a person asked; earlier interference is forgotten"
+            text = "its moves are carried out again, as a person requested; earlier interference no longer counts"
             await self.publisher.event("Normal", "Released", text)
 
     async def _competitor(self, last: OwnershipChange | None, competition: Competition) -> str:
-        """The competing balancer, as far as it is known, and what to do. last: its last change, None: none seen."""
+        """The competing balancer, as far as it is known, and what to do. last: its last change, None if unseen."""
         until = f"this policy {advises_until(competition)}"
         if last is None:
             return f"as many of its moves were undone as limits.maxUndoneMoves allows: {until}"
@@ -207,8 +207,8 @@ class InterferenceController:
     async def publish(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
         """Write the conditions and the list of quarantined bundles, when they changed.
 
-        A policy without interference is not written to. policy: as read; its status may report interference that an
-        earlier process saw. Raises `ApiError`.
+        Nothing is written for a policy without interference. policy: as read; its status may report interference that
+        an earlier process saw. Raises `ApiError`.
         """
         kept, competition, now = run.state.quarantine, run.state.competition, self.cluster.now()
         self.cluster.metrics.quarantined.labels(self.policy).set(len(kept))

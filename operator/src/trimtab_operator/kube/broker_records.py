@@ -1,4 +1,4 @@
-"""`BrokerRecord`, `PodRecord`, `NodeRecord`: what the operator keeps of Brokers, their pods, and the nodes of those."""
+"""`BrokerRecord`, `PodRecord`, `NodeRecord`: what the operator keeps in memory of Brokers, their pods and nodes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class BrokerRecord:
     """One Broker at one resourceVersion.
 
-    pod, address: what it stands for; one may be empty.
-    capacity:     declared limits only: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
+    pod, address: the pod and the address that it represents; one may be empty.
+    capacity:     only declared limits: cpu (cores), memory (bytes), networkIn and networkOut (bytes/s).
     failure_domain, version, load_manager: from its spec; empty if not set there.
-    load:         percent of its limits as last written to its status, by resource.
-    weight:       how much it should carry relative to the others, from its spec; None if not set there.
-    target_weight, score: as last written to its status; None if they never were.
-    policy:       the policy that selects it, as last written to its status; empty when none ever did.
-    discovered:   whether Trimtab created it for a pod or broker, and no person has set anything since.
+    load:         usage by resource, in percent of its limits, as last written to its status.
+    weight:       how much load it should carry relative to the others, from its spec; None if not set there.
+    target_weight, score: as last written to its status; None if never written.
+    policy:       the policy that selects it, as last written to its status; empty if never written.
+    discovered:   whether Trimtab created it for a pod or broker, and no person has set a field of its spec since.
     conditions:   of its status.
-    observed_generation: the generation that its status is about; 0 before the first one.
-    id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty when it never did.
+    observed_generation: the generation that its status is about; 0 before its first status.
+    id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty if never written.
     """
 
     name: str
@@ -59,9 +59,9 @@ class BrokerRecord:
 class PodRecord:
     """One pod. ready: its condition Ready is True; deleted: it is being terminated.
 
-    node: that it runs on; empty at first. created: epoch seconds. since: epoch seconds of its latest change: creation,
-    deletion request, or becoming ready or not; NaN if unknown. started: epoch seconds at which the newest of its
-    containers, else the pod itself, started; None if unknown.
+    node: the node that it runs on; empty until it is scheduled. created: epoch seconds. since: the latest of its
+    creation, its deletionTimestamp and the last transition of Ready (epoch seconds); NaN if unknown. started: epoch
+    seconds at which its newest container started, or else the pod itself; None if unknown.
     """
 
     name: str
@@ -117,7 +117,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
 
 
 def _untouched(spec: Mapping[str, Any]) -> bool:
-    """Whether a Broker's spec has only its pod's name or its address, besides defaults of the API server."""
+    """Whether a Broker's spec has only its pod's name or its address, apart from the API server's defaults."""
     added = {"schedulable": True, "failureDomain": "", "version": "", "loadManager": ""}
     said = [key for key, value in spec.items() if key not in added or value != added[key]]
     return said in (["pod"], ["address"])
@@ -144,7 +144,7 @@ def pod_record(raw: Mapping[str, Any]) -> PodRecord:
 
 
 def _started(status: Mapping[str, Any]) -> float | None:
-    """When the newest running container of a pod started, or else the pod; epoch seconds."""
+    """When a pod's newest running container started, or else the pod itself; epoch seconds, None if unknown."""
     states = [container.get("state") or _NOTHING for container in status.get("containerStatuses") or ()]
     starts = [epoch((state.get("running") or _NOTHING).get("startedAt")) for state in states]
     known = max(filter(math.isfinite, starts), default=epoch(status.get("startTime")))

@@ -1,9 +1,9 @@
 """`Api`: a thin client for any kind of object, with typed errors and bounded retries.
 
 Objects are plain dicts, as in JSON. The client retries 429 (after Retry-After), 5xx and lost connections, with
-jittered backoff until `patience` is used up. It also retries a list on 404: the endpoint of a new CRD takes a moment.
-A write may have succeeded in an attempt whose answer was lost. Its retry then ends in `ConflictError`: a patch because
-of its resourceVersion, a create with reason AlreadyExists. Read the object again in both cases.
+jittered backoff until `patience` is used up. It also retries a list after 404, because a new CRD gets its endpoint only
+after a moment. A write may have succeeded although its answer was lost. Its retry then raises `ConflictError`: for a
+patch because its resourceVersion is old, for a create because the name is taken. Read the object again in both cases.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def backoff(first: float = 0.1, longest: float = 5.0) -> Iterator[float]:
 
 @dataclass(slots=True)
 class Patience:
-    """The time one request may take with all its retries.
+    """How long one request is retried.
 
-    seconds: bound on the sum of the waits; clock: monotonic seconds.
+    seconds: after this time no further attempt begins. clock: monotonic seconds.
     """
 
     seconds: float
@@ -84,7 +84,7 @@ class Patience:
         self._waits = backoff(longest=2.0)
 
     async def wait(self, at_least: float = 0.0) -> bool:
-        """Wait before the next attempt; False when that would take too long. at_least: seconds, from Retry-After."""
+        """Wait before the next attempt; False if too little time is left. at_least: seconds, from Retry-After."""
         pause = max(next(self._waits), at_least)
         if self.clock() + pause > self._until:
             return False
@@ -122,13 +122,13 @@ T = TypeVar("T")
 
 
 Observer = Callable[[str, str, float], None]
-"""Called after each request: verb (get, list, watch, create, patch, apply, delete), status or error word, seconds."""
+"""Called after each request: verb (get, list, watch, create, patch, apply, delete), status or error name, seconds."""
 
 
 MERGE_PATCH = "application/merge-patch+json"
 
 APPLY_PATCH = "application/apply-patch+yaml"
-"""JSON is YAML, so the body is JSON."""
+"""The body is JSON, which is valid YAML."""
 
 _NOT_READY_YET = 404
 
@@ -142,10 +142,10 @@ _WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
 
 class Api:
-    """The client. `connect` makes it. All methods raise `ApiError`."""
+    """A client of the Kubernetes API, created by `connect`. All methods raise `ApiError`."""
 
     writing: ClassVar[Mapping[str, str]] = {"fieldValidation": "Strict"}
-    """Query of each create and patch."""
+    """Query parameters of each create and patch."""
 
     def __init__(
         self,
@@ -173,11 +173,11 @@ class Api:
         within: float | None = None,
         acting_as: Impersonation | None = None,
     ) -> AsyncIterator[Self]:
-        """Connect by `kubeconfig`, else as the pod's service account, else by the default kubeconfig.
+        """Connect with `kubeconfig`, or else as the pod's service account, or else with the default kubeconfig.
 
-        patience: seconds that one request may wait between retries, in sum. fence: each write must pass it; None: all
-        writes are sent. within: seconds that one attempt may take, infinite for no limit; None: half a minute. A watch
-        has its own limits. acting_as: the identity to use instead of our own. Raises `ConnectionSettingsError`.
+        patience: seconds after which a request is not retried again. fence: each write must pass it; None: all writes
+        are sent. within: seconds that one attempt may take, infinite for no limit; None: half a minute. A watch has its
+        own limits. acting_as: the identity to use instead of our own. Raises `ConnectionSettingsError`.
         """
         connection = await Connection.open(kubeconfig, context, fence, acting_as)
         try:
@@ -191,14 +191,14 @@ class Api:
         return self._connection.host
 
     async def credentials(self) -> dict[str, Any]:
-        """Server and identity for another client, with the names of `kopf.ConnectionInfo`.
+        """The server and our credentials for another client, under the field names of `kopf.ConnectionInfo`.
 
         They are read again on each call, because tokens rotate. Call it again when the server answers 401.
         """
         return await self._connection.credentials()
 
     async def read(self, path: str) -> dict[str, Any]:
-        """What the server says of itself at `path`, such as ``/version``."""
+        """The JSON object that the server returns at `path`, such as ``/version``."""
         return await self._json("get", "GET", path)
 
     async def get(self, ref: ResourceRef, namespace: str, name: str) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class Api:
         return await self._json("create", "POST", url, body=body)
 
     async def user_name(self) -> str | None:
-        """Name of the user who sends these requests; None if the server does not tell. Raises `ApiError`."""
+        """Name of the user who sends these requests; None if the server does not say. Raises `ApiError`."""
         body = {"apiVersion": USER_REVIEWS.api_version, "kind": USER_REVIEWS.kind}
         try:
             review = await self._json("create", "POST", request_url(USER_REVIEWS.path()), body=body)
@@ -241,9 +241,9 @@ class Api:
     async def patch(
         self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
-        """Merge-patch an object (RFC 7386: null removes); metadata.resourceVersion in `body` makes that a condition.
+        """Merge-patch an object (RFC 7386: null removes a field).
 
-        `ConflictError`: the object is no longer at that resourceVersion.
+        `ConflictError`: `body` has a metadata.resourceVersion, and the object is no longer at that version.
         """
         url = request_url(ref.path(namespace, name, subresource), **self.writing)
         return await self._json("patch", "PATCH", url, body=body, content_type=MERGE_PATCH)
@@ -253,7 +253,7 @@ class Api:
     ) -> dict[str, Any]:
         """Apply an object server-side: create it, or set the fields in `body` and own them as `manager`.
 
-        force: take fields that others own. `ConflictError`: others own a field with another value.
+        force: also take over fields that other managers own. `ConflictError`: one of them has set another value.
         """
         query = {"fieldManager": manager, "fieldValidation": "Strict", **({"force": "true"} if force else {})}
         url = request_url(ref.path(namespace, body["metadata"]["name"]), **query)
@@ -262,9 +262,9 @@ class Api:
     async def delete(
         self, ref: ResourceRef, namespace: str, name: str, *, uid: str = "", resource_version: str = ""
     ) -> dict[str, Any]:
-        """Delete an object. The server deletes what it owns in the background.
+        """Delete an object. The server deletes its dependents in the background.
 
-        uid, resource_version: the object must have them, if given. `ConflictError`: it has others.
+        uid, resource_version: if given, the object must have them. `ConflictError`: it has others.
         """
         wanted = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {key: value for key, value in wanted.items() if value}
@@ -285,8 +285,8 @@ class Api:
     ) -> AsyncGenerator[WatchEvent, None]:
         """Changes after `resource_version`, for `seconds`. opened: called once the server has accepted the watch.
 
-        Bookmarks come about once a minute where etcd reports progress, else rarely. `GoneError`: `resource_version` is
-        too old, list again. `ApiUnavailableError`: the stream broke, or was silent for `silence` seconds; it can be
+        Bookmarks come about once a minute if etcd reports progress, otherwise rarely. `GoneError`: `resource_version`
+        is too old; list again. `ApiUnavailableError`: the stream broke, or was silent for `silence` seconds; it can be
         resumed from the last event. Close the generator (`contextlib.aclosing`) to end the watch early.
         """
         query = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
@@ -363,7 +363,7 @@ class Api:
 
 
 def _finite(seconds: float) -> float | None:
-    """`seconds` for aiohttp, which calls no limit None."""
+    """`seconds` for aiohttp, where None means no limit."""
     return seconds if math.isfinite(seconds) else None
 
 

@@ -1,4 +1,4 @@
-"""Conditions and timestamps in the form that all Kubernetes tools read. Pure."""
+"""Conditions and timestamps in the form that all Kubernetes tools read. Pure functions."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def set_condition(  # noqa: PLR0917  the order in which conditions are read
     generation: int,
     now: float,
 ) -> list[Condition]:
-    """`conditions` with the one of `type` set; the others and their order are kept.
+    """A copy of `conditions` in which the one of `type` is set; the others and their order are kept.
 
-    lastTransitionTime changes only when `status` does. A condition of a later `generation` is kept: the writer saw an
-    older object. now: epoch seconds.
+    lastTransitionTime changes only when `status` does. A condition with a later observedGeneration is kept, because
+    `generation` is that of an older object. now: epoch seconds.
     """
     kept = [dict(condition) for condition in conditions]
     at = next((i for i, condition in enumerate(kept) if condition["type"] == type), None)

@@ -5,8 +5,9 @@ into texts by key and reads them back. A key that ends in ``.gz`` is compressed 
 plain text in `data`. Keys that a write leaves out keep their text.
 
 A ConfigMap that belongs to a policy has the policy as its owner, and is deleted with it. A new policy of the same name
-does not read what the old one left. Where a format is guarded or has an epoch, a write also needs the resourceVersion
-of the last read: a leader never overwrites what a later leader wrote, however late its request arrives.
+reads only what `inherit` takes over from the old one. If a format is guarded or has an epoch, each write carries the
+resourceVersion of the last read. So a leader never overwrites what a later leader wrote, however late its request
+arrives.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from trimtab_pipeline.prometheus.response_limits import TooLargeError
 T = TypeVar("T")
 
 Text = str | Callable[[], str]
-"""A text to store. A callable is called in a thread: use one where the text takes milliseconds to make."""
+"""A text to store. A callable is called in a thread: use one if the text takes milliseconds to make."""
 
 MOST_BYTES = 1024 * 1024
-"""Bytes that the API server accepts as the content of a ConfigMap, `binaryData` decoded."""
+"""Maximum size of a ConfigMap's content in the API server, in bytes, with `binaryData` decoded."""
 
 MOST_UNPACKED = 64 * 2**20
-"""Bytes of a text when it is unpacked. The largest one, of a proposal with 10,000 moves, takes about three MB."""
+"""Maximum size of an unpacked text, in bytes. The largest, a proposal with 10,000 moves, takes about three MB."""
 
 _COMPRESSED = ".gz"
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 class UnreadableContentError(ValueError):
-    """Stored content that Trimtab did not write, or wrote in a version that this Trimtab does not read."""
+    """Stored content that Trimtab did not write, or that has a version which this release can't read."""
 
 
 @contextmanager
 def reading(what: str) -> Iterator[None]:
-    """Raise `UnreadableContentError` about `what` for any error that decoding foreign JSON raises."""
+    """Turn any error that decoding stored JSON raises into an `UnreadableContentError` about `what`."""
     try:
         yield
     except UnreadableContentError:
@@ -61,14 +62,14 @@ def check_version(what: str, version: object, *, known: int = 1) -> None:
 
 
 def packed(text: str) -> str:
-    """`text` compressed, in base64; empty if it is empty. The same text gives the same result."""
+    """`text` compressed, in base64; empty if `text` is empty. The same text gives the same result."""
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode() if text else ""
 
 
 def unpacked(text: str) -> str:
-    """The text that `packed` compressed. Raises ValueError, EOFError and `zlib.error` for any other.
+    """The text that `packed` compressed. Raises ValueError, EOFError or `zlib.error` for other input.
 
-    Raises `TooLargeError` above `MOST_UNPACKED` bytes: a mebibyte of zeros is a kibibyte when compressed.
+    Raises `TooLargeError` above `MOST_UNPACKED` bytes, because a mebibyte of zeros compresses to a kibibyte.
     """
     if not text:
         return ""
@@ -77,7 +78,7 @@ def unpacked(text: str) -> str:
     if len(found) > MOST_UNPACKED:
         raise TooLargeError(MOST_UNPACKED)
     if not reader.eof or reader.unused_data:
-        raise EOFError("it ends too early, or too late")
+        raise EOFError("the compressed text is cut off, or has trailing bytes")
     return found.decode()
 
 
@@ -98,14 +99,14 @@ class PolicyOwner:
 class StoredFormat(Generic[T]):
     """How values of one type are stored.
 
-    encode:     texts by key of a value, given the value that is stored already (None unknown). It may leave out keys
-                whose text is the same.
-    decode:     the value of the texts. Raises ValueError for texts that `encode` did not make.
+    encode:     returns the texts of a value by key. It also gets the value that is stored already (None: unknown), and
+                may leave out keys whose text is unchanged.
+    decode:     returns the value of such texts. Raises ValueError for texts that `encode` did not make.
     remedy:     text that tells a person what to do about content that can't be read.
-    inherit:    what a new policy takes over from a deleted one of its name; None: nothing.
-    epoch:      epoch of the leader that made a value; None: it has none.
-    guarded:    whether a change or deletion of the ConfigMap since it was last read or written here is a conflict. The
-                caller then reads it again. A format with an epoch is guarded, and reads it by itself.
+    inherit:    returns what a new policy takes over from a deleted one of the same name; None: nothing.
+    epoch:      returns the epoch of the leader that made a value; None: values have no epoch.
+    guarded:    whether a write or deletion is a conflict if the ConfigMap has changed since this store last read or
+                wrote it. The caller then reads it again. With an epoch a format is guarded too, and `save` reads again.
     shorten:    a smaller value to store in place of one that is too large; None: there is none.
     most_bytes: limit of the content.
     """
@@ -132,7 +133,7 @@ class StoredFormat(Generic[T]):
     def fit(self, value: T, texts: Mapping[str, Text]) -> tuple[T, dict[str, Any]]:
         """The value to store, which is `value` or a shortened one, and its `data` and `binaryData`.
 
-        texts: of `value`. The content exceeds `most_bytes` only if no shorter value exists.
+        texts: those of `value`. The content exceeds `most_bytes` only if no shorter value exists.
         """
         content = _content(texts)
         while self.shorten is not None and size(content) > self.most_bytes:
@@ -163,8 +164,8 @@ def size(content: Mapping[str, Mapping[str, str]]) -> int:
 class ConfigMapStore(Generic[T]):
     """Reads and writes one ConfigMap. All methods raise `ApiError`.
 
-    owner: the policy that the ConfigMap goes with; None: it stays until `delete`.
-    stored: the value that the ConfigMap has, as last read or written here; None: nothing, or another policy's.
+    owner: the policy that the ConfigMap is deleted with; None: it stays until `delete`.
+    stored: the value in the ConfigMap, as this store last read or wrote it; None: nothing, or another policy's.
     """
 
     api: Api
@@ -176,7 +177,7 @@ class ConfigMapStore(Generic[T]):
     _version: str = ""
 
     async def load(self) -> T | None:
-        """The value that was stored last; None: nothing is stored. Raises `UnreadableContentError`."""
+        """Read the stored value; None: nothing is stored. Raises `UnreadableContentError`."""
         self.stored, self._version = None, ""
         try:
             found = await self.api.get(CONFIG_MAPS, self.namespace, self.name)
@@ -194,10 +195,10 @@ class ConfigMapStore(Generic[T]):
         return self.owner is not None and bool(owners) and self.owner.uid not in {owner["uid"] for owner in owners}
 
     async def save(self, value: T) -> T:
-        """Store `value`, or a shorter one where it is too large; returns the value that was stored.
+        """Store `value`, or a shorter one if it is too large; returns the value that was stored.
 
-        Raises `ConflictError` where a later leader wrote the ConfigMap or a guarded one has changed, and `RefusedError`
-        where the value is too large.
+        Raises `ConflictError` if a later leader wrote the ConfigMap, or if it is guarded and has changed. Raises
+        `RefusedError` if the value is too large.
         """
         try:
             return await self._write(value)
@@ -208,7 +209,7 @@ class ConfigMapStore(Generic[T]):
             return await self._write(value)
 
     async def _write(self, value: T) -> T:
-        """Change the ConfigMap, or create it. `ConflictError`: it is no longer as it was last read."""
+        """Change the ConfigMap, or create it. `ConflictError`: it has changed since it was last read."""
         guarded = self.format.guarded or self.format.epoch is not None
         try:
             if self._version or not guarded:
@@ -227,7 +228,7 @@ class ConfigMapStore(Generic[T]):
         kept, content = await asyncio.to_thread(self.format.fit, value, texts)
         if (found := size(content)) > MOST_BYTES:
             raise RefusedError(
-                f"ConfigMap {self.name} would get {found} bytes, and {MOST_BYTES} fit: allow fewer moves (spec.limits)"
+                f"ConfigMap {self.name} would have {found} bytes, above {MOST_BYTES}: allow fewer moves (spec.limits)"
             )
         meta: dict[str, Any] = {"name": self.name}
         if self.owner is None:
@@ -241,7 +242,7 @@ class ConfigMapStore(Generic[T]):
         return kept
 
     async def _give_way(self, epoch: Callable[[T], int], value: T) -> None:
-        """Read the ConfigMap again after a conflict: it is overwritten, unless a later leader wrote it."""
+        """Read the ConfigMap again after a conflict. Raises `ConflictError` if a later leader wrote it."""
         ours = epoch(value)
         try:
             theirs = 0 if (found := await self.load()) is None else epoch(found)
@@ -251,7 +252,7 @@ class ConfigMapStore(Generic[T]):
             raise ConflictError(f"{self.name} was written by a later leader, of epoch {theirs}; ours is {ours}")
 
     async def delete(self) -> None:
-        """Delete the ConfigMap, if there is one. Raises `ConflictError` where a guarded one has changed."""
+        """Delete the ConfigMap, if there is one. Raises `ConflictError` if it is guarded and has changed."""
         seen = self._version if self.format.guarded else ""
         self.stored, self._version = None, ""
         try:

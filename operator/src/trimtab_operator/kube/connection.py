@@ -1,7 +1,7 @@
-"""Finds the API server and our identity, and sends requests with it. Wraps `kubernetes.aio`.
+"""Finds the API server and our credentials, and sends requests with them. Wraps `kubernetes.aio`.
 
 That package handles kubeconfig files, exec plugins, rotating service-account tokens, client certificates and proxies.
-Its generated models are not used: they would take more time and memory than the rest of a store.
+Its generated models are not used, because they would take more time and memory than the rest of a `Store`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """The user and the groups that the API server shall take us for, if we have the right to act as them."""
+    """The user and the groups to impersonate. We need the permission to impersonate them."""
 
     user: str
     groups: tuple[str, ...] = ()
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """Of each request."""
+        """Headers of each request."""
         return [("Impersonate-User", self.user), *(("Impersonate-Group", group) for group in self.groups)]
 
 
 class Connection:
-    """An open connection to one API server. `open` makes it, `close` ends it."""
+    """An open connection to one API server. `open` creates it."""
 
     def __init__(self, configuration: Any, kubeconfig: str | None, context: str | None) -> None:
         self._configuration = configuration
@@ -56,16 +56,17 @@ class Connection:
         fence: Fence | None = None,
         acting_as: Impersonation | None = None,
     ) -> Connection:
-        """Connect by the kubeconfig if it or a context is named, else as the pod's account, else by the default one.
+        """Connect as the service account of the pod that this process runs in, or else with a kubeconfig.
 
-        fence: each write must pass it. acting_as: the identity to use instead of our own. Raises
-        `ConnectionSettingsError` when none of them exists, or none works.
+        A kubeconfig or a context that is given takes precedence. fence: each write must pass it. acting_as: the
+        identity to use instead of our own. Raises `ConnectionSettingsError` if there is neither pod nor kubeconfig, or
+        if the one that is used does not work.
         """
         configuration = client.Configuration()
-        configuration.connection_pool_maxsize = 256  # watches hold theirs for minutes; moves must not wait behind them
+        configuration.connection_pool_maxsize = 256  # watches keep a connection for minutes; moves must not wait
         session: dict[str, Any] = {"request_class": fence.requests()} if fence is not None else {}
         if acting_as is not None:
-            session["headers"] = acting_as.headers  # of the session: those of a request can't repeat a name
+            session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
         configuration.client_session_kwargs = session
         path = None if _as_the_pod(kubeconfig, context) else _kubeconfig_path(kubeconfig)
         await _load(configuration, path, context)
@@ -81,11 +82,11 @@ class Connection:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def renew(self) -> None:
-        """Read the credentials again, when a token in a kubeconfig or of an exec plugin has expired."""
+        """Read the credentials again. Call it when a token of a kubeconfig or an exec plugin has expired."""
         await _load(self._configuration, self._kubeconfig, self._context)
 
     async def credentials(self) -> dict[str, Any]:
-        """Server, TLS files and token, read again, with the names of `kopf.ConnectionInfo`."""
+        """Read server, TLS files and token again; returns them under the field names of `kopf.ConnectionInfo`."""
         await self.renew()
         settings, headers = self._configuration, dict[str, str]()
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
@@ -122,13 +123,13 @@ class Connection:
 
 
 def _as_the_pod(kubeconfig: str | None, context: str | None) -> bool:
-    """Whether to connect as the pod that this runs in: not if a kubeconfig or a context is named, as in kubectl."""
+    """Whether to connect as the pod that we run in: not if a kubeconfig or a context is given, as in kubectl."""
     named = kubeconfig is not None or context is not None or bool(os.environ.get("KUBECONFIG"))
     return bool(os.environ.get(_IN_CLUSTER)) and not named
 
 
 def default_namespace(kubeconfig: str | None, context: str | None) -> str:
-    """The default namespace, as in kubectl: of the pod, of the context, else ``default``.
+    """The default namespace, as in kubectl: the pod's, or the context's, or else ``default``.
 
     Raises `ConnectionSettingsError` for a kubeconfig or a context that does not exist.
     """
@@ -139,15 +140,15 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     if name not in found:
         problem = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
         raise ConnectionSettingsError(
-            f"{problem}; with --context it may be: {', '.join(found) or 'none, as it has none'}"
+            f"{problem}; choose one with --context: {', '.join(found) or '(the kubeconfig has none)'}"
         )
     return found[name] or "default"
 
 
 def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
-    """Namespace of each context by the context's name (empty if none), and the name of the current context.
+    """The namespace of each context (empty if none) by the context's name, and the name of the current context.
 
-    Of several files the first that sets a value counts, as in kubectl. Raises `ConnectionSettingsError`.
+    If several files set a value, the first one counts, as in kubectl. Raises `ConnectionSettingsError`.
     """
     path, found, current = _kubeconfig_path(kubeconfig), dict[str, str](), ""
     for part in filter(os.path.isfile, path.split(os.pathsep)):
@@ -170,7 +171,7 @@ def _kubeconfig_path(given: str | None) -> str:
         raise ConnectionSettingsError(f"kubeconfig {path} does not exist")
     if not any(Path(part).is_file() for part in path.split(os.pathsep)):
         raise ConnectionSettingsError(
-            f"no way to a Kubernetes API server: not in a pod, and there is no {path}; set KUBECONFIG or --kubeconfig"
+            f"no Kubernetes API server found: this is not a pod, and there is no {path}; set KUBECONFIG or --kubeconfig"
         )
     return path
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class ApiError(Exception):
-    """Base class: a request that failed.
+    """Base class: a request failed.
 
-    status: HTTP status, 0 without an answer. reason: the API server's word, such as ``AlreadyExists``.
+    status: HTTP status, 0 without an answer. reason: the API server's reason, such as ``AlreadyExists``.
     retry_after: seconds that the server asked the client to wait, 0 if it did not.
     """
 
@@ -34,7 +34,7 @@ class RefusedError(ApiError):
 
 
 class ApiUnavailableError(ApiError):
-    """No usable answer within the time allowed: refused or reset connections, timeouts, 429, 5xx."""
+    """No usable answer within the time limit: refused or reset connections, timeouts, 429, 5xx."""
 
 
 class FencedError(ApiError):

@@ -1,4 +1,4 @@
-"""`EventPoster`: posts Kubernetes Events, and counts repetitions instead of posting them, unlike Kopf."""
+"""`EventPoster`: posts Kubernetes Events. Unlike Kopf, it only counts repetitions of an Event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_operator.kube.conditions import micro_timestamp
 log = logging.getLogger(__name__)
 
 LONGEST_NOTE = 1024
-"""Bytes that the API server takes as an Event's note."""
+"""Maximum size of an Event's note in the API server, in bytes."""
 
 CONTROLLER = "trimtab.dev/operator"
 
@@ -25,10 +25,10 @@ AGGREGATE = 600.0
 """Seconds within which a repeated (object, reason, message) only raises the count of its first Event."""
 
 FLUSH_WITHIN = 2.0
-"""Seconds that queued Events get when the process ends."""
+"""Seconds for posting the queued Events when the process exits."""
 
 MOST_QUEUED = 500
-"""Events that wait for the API server. Further ones are only logged."""
+"""Maximum number of Events that wait for the API server. Further ones are only logged."""
 
 _MOST_SERIES = 1000
 Key = tuple[str, str, str]
@@ -117,7 +117,7 @@ class EventPoster:
         self._series[event.key] = _Series(body["metadata"]["namespace"], body["metadata"]["name"], 1, event.at)
 
     async def _repeat(self, series: _Series, now: float) -> bool:
-        """Count one more; False when the Event is gone (the server keeps them for an hour)."""
+        """Count one more repetition; False if the Event no longer exists (the server keeps Events for an hour)."""
         count = {"count": series.count + 1, "lastObservedTime": micro_timestamp(now)}
         try:
             await self._api.patch(EVENTS, series.namespace, series.name, {"series": count})

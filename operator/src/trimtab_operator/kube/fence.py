@@ -1,11 +1,11 @@
 """`Fence`: stops all writes of a process that no longer leads.
 
 The fence is a deadline, not a flag. A process that was paused for longer than its Lease must send nothing when it
-resumes, even before one of its tasks notices. So each write compares the clock with the deadline, once its connection
-is open and its first byte is about to be sent. A write that was already sent can't be stopped. Two other rules reject
-it: the resourceVersion, and the epoch, which the API server never lets decrease (`resources.bundle`).
+resumes, even before any of its tasks notices the pause. So each write compares the clock with the deadline, once its
+connection is open and its first byte is about to be sent. A write that was already sent can't be stopped. Two other
+rules reject it: the resourceVersion, and the epoch, which the API server never lets decrease (`resources.bundle`).
 
-Where the platform has one, the clock also counts the time in which the machine slept.
+If the platform allows it, the clock also counts the time in which the machine sleeps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CLOSED = float("-inf")
 
 
 def boot_clock() -> float:
-    """Monotonic seconds, which also count while the machine sleeps."""
+    """Monotonic seconds. If the platform allows it, they also count while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -43,7 +43,7 @@ class Fence:
 
     @property
     def left(self) -> float:
-        """Seconds until the fence closes, if nothing extends it; 0 when it is closed."""
+        """Seconds until the fence closes unless it is extended; 0 when it is closed."""
         return max(0.0, self._until - self.clock())
 
     def extend(self, until: float) -> None:
@@ -62,7 +62,7 @@ class Fence:
     def requests(self) -> type[aiohttp.ClientRequest]:
         """The `request_class` for an `aiohttp.ClientSession` whose writes must pass this fence.
 
-        A write ends in `FencedError` when the fence is closed.
+        A write raises `FencedError` when the fence is closed.
         """
         fence = self
 
@@ -74,7 +74,7 @@ class Fence:
             async def write_bytes(
                 self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
             ) -> None:
-                # One iteration of the event loop after `send`. Nothing was sent until here, not even headers.
+                # This runs one iteration of the event loop after `send`. Nothing was sent so far, not even headers.
                 try:
                     fence._pass(self)
                 except FencedError as error:

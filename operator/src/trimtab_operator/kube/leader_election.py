@@ -1,16 +1,16 @@
 """`Elector`: elects one leader among equal processes, by a Lease in the API server.
 
-The holder renews the Lease every `retry` seconds. A candidate takes it over when it has not changed for its whole
-duration, by the candidate's own clock: clocks of machines need not agree. The holder stops earlier. Its fence stays
-open for `deadline` seconds from the moment at which it *sent* a renewal that was granted, so the fence closes before
-another process can lead. Each write of the Lease carries the resourceVersion that was read: of two candidates, one gets
-a conflict.
+The holder renews the Lease every `retry` seconds. A candidate takes the Lease over when it has not changed for its
+whole duration. The candidate measures this with its own clock, so the clocks of machines need not agree. The holder
+stops earlier. Its fence stays open for `deadline` seconds from the moment at which it *sent* a renewal that was
+granted, so the fence closes before another process can lead. Each write of the Lease carries the resourceVersion that
+was read. So if two candidates write at the same time, one gets a conflict.
 
-A Lease that was deleted counts as renewed at the moment at which a candidate first misses it: its holder may have
-renewed it just before, unseen, and still lead.
+If the Lease was deleted, a candidate waits for one whole duration after it first finds the Lease missing. The holder
+may have renewed it just before, unseen by the candidate, and may still lead.
 
-``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. If the Lease
-was lost, `Elector.claim` raises it above any epoch that was written elsewhere.
+``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. The count
+starts again if the Lease was deleted. `Elector.claim` then raises it above all epochs in Bundles and stored states.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEASE = "trimtab"
 """Default name of the Lease."""
 
 DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
-"""Default seconds of a `Candidacy`, the same as Kubernetes' own components use."""
+"""Default seconds of a `Candidacy`, as in Kubernetes' own components."""
 
 LAST_EPOCH = 2**31 - 1
 """The largest number that ``leaseTransitions`` can be."""
@@ -49,11 +49,11 @@ _ATTEMPTS = 3
 
 
 class LeaseLostError(RuntimeError):
-    """This process no longer leads; the text says why. The process must end."""
+    """This process no longer leads; the text says why. The process must exit."""
 
 
 class EpochsUsedUpError(RuntimeError):
-    """There is no epoch after the largest one that was seen; the text says what to do."""
+    """No epoch is left above the largest one in use; the text says what to do."""
 
 
 def own_identity() -> str:
@@ -68,7 +68,7 @@ class Candidacy:
     name:     of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.
     deadline: seconds after which a leader that could not renew stops its writes.
-    retry:    maximum seconds between two attempts. Each wait is shortened at random, so that replicas don't coincide.
+    retry:    maximum seconds between two attempts. Each wait is shortened at random, so that replicas differ.
     """
 
     name: str = LEASE
@@ -84,11 +84,11 @@ class Candidacy:
                 f"at most {LONGEST}"
             )
         if not self.identity:
-            raise ValueError("a Lease needs a holder: give --identity some letters")
+            raise ValueError("a Lease needs a holder: --identity must not be empty")
         if not 0 < self.retry < self.deadline < self.duration:
             raise ValueError(
                 f"lease times {self.duration:g}/{self.deadline:g}/{self.retry:g} s (duration/deadline/retry) must "
-                "fall: a leader tries several times before its deadline, and stops before others may take over"
+                "decrease: a leader tries several times before its deadline, and stops before others may take over"
             )
         if not 1 <= self.duration <= 3600:  # noqa: PLR2004  the API counts whole seconds, and an hour is long
             raise ValueError(f"lease duration {self.duration:g} s must be 1 to 3600 s")
@@ -98,7 +98,7 @@ class Candidacy:
 class Elector:
     """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
-    api: without a fence, because the elector opens it, and with a short time limit for requests.
+    api: a client without a fence, because the elector opens the fence, and without retries.
     leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it. wall: epoch seconds.
     """
 
@@ -121,7 +121,7 @@ class Elector:
     async def campaign(self, *, led_before: bool = False) -> None:
         """Wait until we lead. The fence is open then, and stays open only while `keep` runs.
 
-        led_before: whether this cluster ever had a leader. A missing Lease was then deleted.
+        led_before: whether this cluster ever had a leader. If so, a missing Lease was deleted.
         """
         self._existed = led_before
         while not await self.attempt():
@@ -130,7 +130,7 @@ class Elector:
             await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
 
     async def attempt(self) -> bool:
-        """Take the Lease if it may be taken. Whether we lead then."""
+        """Take the Lease if it may be taken; returns whether we lead then."""
         return await self._try(self._reach)
 
     async def keep(self) -> None:
@@ -149,7 +149,7 @@ class Elector:
         await self._try(self._renew)
 
     async def claim(self, epoch: int) -> int:
-        """Raise the epoch of our term to at least `epoch`, before anything is written with it. Returns the epoch.
+        """Raise the epoch of our term to at least `epoch`, before anything is written with it; returns our epoch.
 
         `keep` must be running. Raises `LeaseLostError`, `EpochsUsedUpError`.
         """
@@ -165,10 +165,10 @@ class Elector:
         return self.epoch
 
     async def release(self) -> None:
-        """Close the fence, and release the Lease if it is ours, so that another replica can lead at once."""
+        """Close the fence, and release the Lease if it is ours, so that another replica can lead immediately."""
         self.fence.close()
         if self._acquired and await self._try(self._give_back):
-            log.info("gave back the Lease %s/%s", self.namespace, self.candidacy.name)
+            log.info("released the Lease %s/%s", self.namespace, self.candidacy.name)
 
     def _pause(self) -> float:
         return self.candidacy.retry * _CHANCE.uniform(0.5, 1.0)
@@ -188,7 +188,7 @@ class Elector:
         return False
 
     def _complain(self, text: str) -> None:
-        """Log a failure; a repeated one only at a lower level."""
+        """Log a failure, at a lower level if it repeats the last one."""
         level = logging.DEBUG if text == self._complaint else logging.WARNING
         log.log(level, "Lease %s/%s: %s", self.namespace, self.candidacy.name, text)
         self._complaint = text
@@ -220,7 +220,7 @@ class Elector:
     async def _restore(self) -> bool:
         """Create the deleted Lease again, before another process takes it.
 
-        Only while the fence is open: later, another process may have led, and it was its Lease that was deleted.
+        Raises `LeaseLostError` if the fence is closed: another process may have led, and the Lease may have been its.
         """
         if not self.fence.left:
             raise LeaseLostError("the Lease was deleted, and this process had not renewed it in time")
@@ -280,7 +280,7 @@ class Elector:
         return self._granted(asked, await self.api.create(LEASES, self.namespace, body))
 
     async def _write(self, spec: Mapping[str, Any]) -> bool:
-        """Write the Lease as it was last read. Raises `ApiError`; `ConflictError` when it was written since."""
+        """Change the Lease. Raises `ApiError`, and `ConflictError` if the Lease has changed since it was last read."""
         body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
         asked = self.fence.clock()
         return self._granted(asked, await self.api.patch(LEASES, self.namespace, self.candidacy.name, body))

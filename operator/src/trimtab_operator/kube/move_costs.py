@@ -1,4 +1,4 @@
-"""`MoveCosts`: how long the latest moves of a namespace's bundles interrupted its clients. Kept in its object."""
+"""`MoveCosts`: how long the latest moves of a namespace's bundles interrupted clients. Stored in its TopicNamespace."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ class MoveCosts:
 
     @property
     def publish_gap(self) -> CostSummary | None:
-        """Interruption of publishers; None where none was measured."""
+        """Interruption of publishers; None if none was measured."""
         return _summary([cost.publish_gap for cost in self.latest if cost.publish_gap is not None])
 
     @property
     def reconnect(self) -> CostSummary | None:
-        """Time until all clients had reconnected; None where none was measured."""
+        """Time until all clients had reconnected; None if none was measured."""
         return _summary([cost.reconnect for cost in self.latest])
 
     def after(self, cost: Interruption) -> Self:
-        """With one more move, and at most the latest `KEPT`."""
+        """These costs with one more move, at most the latest `KEPT`."""
         return type(self)((*self.latest, cost)[-KEPT:])
 
     @classmethod
     def of(cls, status: Mapping[str, Any]) -> Self:
-        """From a TopicNamespace's status (JSON)."""
+        """Read the costs from a TopicNamespace's status (JSON)."""
         found = (status.get("moveCost") or {}).get("latest") or ()
         return cls(tuple(Interruption(cost.get("publishGap"), cost["reconnect"]) for cost in found))
 
@@ -60,9 +60,9 @@ KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """Interruption by one move: seconds from the unload request until the last client had reconnected.
+    """How long one move interrupted clients, in seconds from the unload request.
 
-    publish_gap: until the last publisher had; None without publishers. reconnect: until the last client had.
+    publish_gap: until the last publisher reconnected; None without publishers. reconnect: until the last client did.
     """
 
     publish_gap: float | None
@@ -73,7 +73,7 @@ class Interruption:
 class CostSummary:
     """Median and longest of the measured moves, in seconds. moves: how many were measured.
 
-    They are a sample: of many moves that land together most are not measured, so a longer one may have been missed.
+    They are a sample: when many moves land together, most are not measured. So a longer one may have been missed.
     """
 
     median: float
@@ -92,7 +92,7 @@ NOT_MEASURED = MoveCosts()
 
 
 def in_seconds(seconds: float) -> str:
-    """``0.13 s``, ``12 s``: two digits that count."""
+    """`seconds` with two significant digits: ``0.13 s``, ``12 s``."""
     digits = max(0, 1 - math.floor(math.log10(seconds))) if seconds > 0 else 0
     return f"{seconds:.{min(digits, 3)}f} s"
 

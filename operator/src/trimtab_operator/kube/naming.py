@@ -1,7 +1,7 @@
-"""Names of objects, and Pulsar's spelling of a bundle. No other module composes such a name.
+"""Names of Kubernetes objects, and Pulsar's names of bundles. No other module composes such a name.
 
-A slug is lower case and DNS-safe. Where several originals could share a slug (``a-b``/``c`` and ``a``/``b-c``,
-capitals, characters that DNS lacks), a short hash of the original follows. So each original has its own name.
+A slug is lower case and DNS-safe. If several originals could share a slug (``a-b``/``c`` and ``a``/``b-c``, capitals,
+characters that DNS does not allow), a short hash of the original is appended. So each original has its own name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.common import API_VERSION
 
 LONGEST = 253
-"""Characters a Kubernetes object name may have (DNS-1123 subdomain)."""
+"""Maximum number of characters of a Kubernetes object name (DNS-1123 subdomain)."""
 
 
 BUDGET = "trimtab-budget"
-"""Name of the ConfigMap with what the moves of a cluster have spent of disruption budgets."""
+"""Name of the ConfigMap that records what a cluster's moves have spent of disruption budgets."""
 
 PULSAR_FOUND = "trimtab-pulsar-found"
 """Name of the ConfigMap with the settings of Pulsar's own balancer from before it was switched off."""
@@ -41,12 +41,12 @@ def is_object_name(text: str) -> bool:
 
 
 def pulsar_bundle(tenant: str, name: str, lower: str, upper: str) -> str:
-    """``tenant/name/0xLLLLLLLL_0xUUUUUUUU``, as Pulsar spells a bundle."""
+    """Pulsar's name of a bundle: ``tenant/name/0xLLLLLLLL_0xUUUUUUUU``."""
     return f"{tenant}/{name}/{lower}_{upper}"
 
 
 def parse_pulsar_bundle(text: str) -> tuple[str, str, str, str]:
-    """(tenant, name, lower, upper) of Pulsar's spelling. Raises ValueError for anything else."""
+    """(tenant, name, lower, upper) of Pulsar's name of a bundle. Raises ValueError for anything else."""
     match = _BUNDLE.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a bundle: write tenant/namespace/0x00000000_0x40000000")
@@ -67,7 +67,7 @@ def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:
 
 
 def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
-    """Name of the BundleSplit that Trimtab creates for the Bundle object `bundle` at these hashes."""
+    """Name of the BundleSplit that Trimtab creates to split the Bundle object `bundle` at the hashes `boundaries`."""
     digest = hashlib.blake2s(",".join(map(str, boundaries)).encode(), digest_size=4).hexdigest()
     return _slug(f"{bundle}-{digest}", exact=True, longest=LONGEST)
 
@@ -98,7 +98,7 @@ def broker_name_of_address(address: str) -> str:
 
 
 def _slug(original: str, *, exact: bool, longest: int) -> str:
-    """`original` as a subdomain, with a hash unless `exact` and only its separator (``/`` or ``:``) had to change."""
+    """`original` as a DNS subdomain, without a hash if `exact` and only its first ``/`` or ``:`` had to change."""
     plain = re.sub(r"[/:]", "-", original, count=1) if exact else ""
     if len(plain) <= longest and is_object_name(plain):
         return plain
@@ -120,7 +120,7 @@ def bundle_manifest(  # noqa: PLR0917  the parts of a bundle's identity, in the 
 ) -> dict[str, Any]:
     """The manifest of a Bundle with a range (``0x%08x``) of a TopicNamespace object, which controls it.
 
-    spec: further fields of its spec. parent: the Bundle that is being split into it; empty if none.
+    spec: further fields of its spec. parent: the Bundle that is being split into this one; empty if none.
     """
     meta: dict[str, Any] = {"name": name, "ownerReferences": [{**owned_by(topic_namespace, uid), "controller": True}]}
     if parent:
@@ -156,7 +156,7 @@ class BundleObjects:
         await self.api.patch(BUNDLES, self.namespace, name, {**body, "metadata": meta}, subresource=subresource)
 
     async def delete(self, bundle: Raw | None, *, as_seen: bool = True) -> None:
-        """Delete this object, by its uid. as_seen: only if it has not changed since it was read. `ConflictError`."""
+        """Delete this object, by its uid. as_seen: raise `ConflictError` if it has changed since it was read."""
         assert bundle is not None
         meta = bundle["metadata"]
         at = meta["resourceVersion"] if as_seen else ""

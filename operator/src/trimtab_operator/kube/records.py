@@ -22,7 +22,7 @@ SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
 
 
 WITHDRAWN = frozenset({Reason.TIMED_OUT, Reason.BROKER_LOST, Reason.UNKNOWN_BROKER, Reason.OVERLAP})
-"""Reasons of a desired owner that was withdrawn: it names the broker that serves the bundle, or none."""
+"""Reasons after a withdrawal: the desired owner is set back to the broker that serves the bundle, or to none."""
 
 
 _NOTHING: Mapping[str, Any] = {}
@@ -41,11 +41,11 @@ class BundleRecord:
                          empty and NaN when a person wrote the first desired owner. When a person overwrites a desired
                          owner, the operator sets the reason `ADMIN` as soon as it sees that.
     assigned_epoch:      epoch of the leader that wrote the reason; 0 when a person wrote the first desired owner.
-    policy:              the policy that chose it, empty when a person did.
-    released:            whether a person asks to end its quarantine.
+    policy:              the policy that chose assigned_owner; empty when a person did.
+    released:            whether a person requests the end of its quarantine.
     made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
     split:               the BundleSplit that splits it now; empty if none.
-    parent:              the Bundle that is being split into it; empty if none.
+    parent:              the Bundle that is being split into this one; empty if none.
     created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); compares as text.
     """
 
@@ -74,7 +74,7 @@ class BundleRecord:
 
     @property
     def owner_pending(self) -> bool:
-        """Whether an owner was asked for, and the request has not been carried out yet."""
+        """Whether the bundle has a desired owner that is not confirmed yet."""
         return bool(self.owner) and self.generation > self.observed_generation
 
     @property
@@ -86,7 +86,7 @@ class BundleRecord:
     def overruled(self) -> bool:
         """Whether a person changed the desired owner, and the assignment does not say so yet.
 
-        It gives the reason of an older one, or the person removed it with the change.
+        The assignment is that of an older desired owner, or the person removed it with the change.
         """
         if self.split or self.parent or self.assigned_owner == self.owner:
             return False
@@ -96,12 +96,12 @@ class BundleRecord:
 
     @property
     def asked_by_person(self) -> bool:
-        """Whether another client than the operator wrote the desired owner."""
+        """Whether a client other than the operator wrote the desired owner."""
         return self.assigned_owner != self.owner or self.reason == Reason.ADMIN
 
     @property
     def needs_repair(self) -> bool:
-        """Whether the bundle may need a repair, as far as it alone shows."""
+        """Whether the bundle may need a repair, judging by this record alone."""
         return self.owner_pending or self.owner != self.status_owner or not self.owner or self.overruled
 
     @property
@@ -122,7 +122,7 @@ class BundleRecord:
 def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
     """The record of a Bundle object as the API server returns it.
 
-    Names that many bundles share are interned: they are the bulk of what a record would cost.
+    Strings that many bundles share are interned, because they would take most of a record's memory.
     """
     meta, spec, status = raw["metadata"], raw["spec"], raw.get("status") or _NOTHING
     assignment = spec.get("assignment") or _NOTHING
@@ -211,11 +211,11 @@ class TopicNamespaceRecord:
     policy:     settings for its bundles.
     bundles:    number of bundles created for it at first; 0 before that.
     conditions: of its status.
-    asked:      number of bundles that it is to start with.
-    discovered: whether Trimtab created it for a namespace of Pulsar, which it follows.
+    asked:      number of bundles that it should start with.
+    discovered: whether Trimtab created it for a namespace that exists in Pulsar.
     going:      whether it is being deleted.
-    move_costs: of the latest moves of its bundles.
-    budget:     what moves of its bundles may interrupt. spends: whether its status shows a budget.
+    move_costs: how long the latest moves of its bundles interrupted clients.
+    budget:     limits on what moves of its bundles may interrupt. spends: whether its status shows a budget.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""`Store`: all objects of one kind in memory, kept current by a list and a watch.
+"""`Store`: keeps all objects of one kind in memory, kept current by a list and a watch.
 
 It needs little memory: each object becomes a record as soon as its page is read, and its JSON is dropped. 60,000
 bundles take well below 100 MB. After a gap that the server can't bridge (410), the store lists everything again and
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Subscriber = Callable[[T | None, T | None], None]
 
 RESUMES = 5
-"""Failed attempts in a row to resume a watch, before everything is listed again."""
+"""Failed attempts in a row to resume a watch, after which everything is listed again."""
 
 TURN = 0.01
 """Seconds of reading objects before the store yields to the event loop."""
@@ -32,7 +32,7 @@ TURN = 0.01
 
 @dataclass(slots=True)
 class Counters:
-    """Counts of a store's failures since it was made."""
+    """Counts of what a store received and of its failures, since it was created."""
 
     lists: int = 0
     """Complete lists."""
@@ -45,7 +45,7 @@ class Counters:
     failures: int = 0
     """Lists and watches that failed otherwise."""
     unreadable: int = 0
-    """Objects that could not be converted, and were left out."""
+    """Objects that could not be converted to records, and were left out."""
 
 
 class Store(Generic[T]):
@@ -87,8 +87,8 @@ class Store(Generic[T]):
     def age(self) -> float:
         """Seconds since the store was last known to be current; +inf before the first complete list.
 
-        It grows to `watch_seconds` while nothing changes. A quiet kind may get no bookmarks, so watches are short: when
-        the server accepts the next watch from where the last one ended, nothing was missed.
+        While nothing changes, it grows to `watch_seconds`. The server may send no bookmarks for such a kind, so watches
+        are short. When the server accepts the next watch from where the last one ended, nothing was missed.
         """
         return time.monotonic() - self._current_at
 

@@ -20,11 +20,11 @@ LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteRe
 
 
 LARGEST = 512 * 2**20
-"""Bytes of one answer. A page of 1,000 of our objects takes about two MB, and etcd holds at most 1.5 MiB of each."""
+"""Maximum size of an answer, in bytes. 1,000 of our objects take about two MB; etcd stores at most 1.5 MiB of each."""
 LARGEST_EVENT = 16 * 2**20
-"""Bytes of one event of a watch, which is one object."""
+"""Maximum size of one event of a watch, which is one object, in bytes."""
 LARGEST_ERROR = 2**16
-"""Bytes of an error."""
+"""Maximum size of an error, in bytes."""
 
 _DECODER = json.JSONDecoder()
 _CUSTOM_RESOURCES = re.compile(r'\{"apiVersion":"[^"\\]*","items":\[')
@@ -70,7 +70,7 @@ EVENTS = ResourceRef("events.k8s.io", "v1", "events", "Event")
 class Page(NamedTuple):
     """One page of a list.
 
-    items: can be read once. resource_version: of the whole list. token: of the next page, empty on the last one.
+    items: can be read only once. resource_version: of the whole list. token: of the next page, empty on the last one.
     """
 
     items: Iterable[dict[str, Any]]
@@ -81,7 +81,7 @@ class Page(NamedTuple):
 def parse_page(text: bytes) -> Page:
     """A page of a list. Raises `json.JSONDecodeError`.
 
-    Custom resources are parsed one by one while `items` is read. Parsing 2,000 at once would block the event loop for
+    Custom resources are parsed one by one while `items` is read. Parsing 2,000 together would block the event loop for
     too long, and take more memory than all records.
     """
     page = text.decode()
@@ -123,7 +123,7 @@ def _items(page: str, at: int) -> Iterator[dict[str, Any]]:
 
 
 class WatchEvent(NamedTuple):
-    """type: ADDED, MODIFIED, DELETED or BOOKMARK, whose object has only a resourceVersion."""
+    """One event of a watch. type: ADDED, MODIFIED, DELETED or BOOKMARK, whose object has only a resourceVersion."""
 
     type: str
     object: dict[str, Any]
@@ -135,7 +135,7 @@ class WatchEvent(NamedTuple):
 
 
 def request_url(path: str, **query: str) -> str:
-    """`path` with the parts of `query` that are not empty."""
+    """`path` with those parameters of `query` that are not empty."""
     given = {key: value for key, value in query.items() if value}
     return f"{path}?{urlencode(given)}" if given else path
 

@@ -1,8 +1,8 @@
 """Broker refresh: measures the brokers alone, between two cycles.
 
-It keeps the load in the brokers' status fresh. It also finds what should not wait for the next cycle: a broker died, or
-crossed the overload line. Only the crossing counts: the last decision knew the brokers above the line, and had its
-reasons to leave them there.
+It keeps the load in the brokers' status fresh. It also finds what should not wait for the next cycle: a broker that
+died, or that became overloaded. A broker that was overloaded before does not count, because the last decision has
+already considered it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from trimtab_strategies.usage import percent, weighted_maximum
 log = logging.getLogger(__name__)
 
 REFRESH_WITHIN = 2.0
-"""Seconds after which a refresh is given up: the next one is soon, and reconciliation waits for it."""
+"""Seconds after which a refresh is given up: the next one is soon, and the reconcile waits for this one."""
 
 
 @dataclass(slots=True)
 class BrokerRefresh:
-    """The broker refreshes of one policy, and what was known of its brokers at the last one.
+    """Refreshes the brokers of one policy, and remembers which were alive and busy at the last refresh.
 
-    due: seconds of the cluster's clock. alive, busy: names of the brokers that were ready, and at or above the overload
-    line.
+    due: when the next refresh is due, in seconds of the cluster's clock. alive: names of the brokers that were ready.
+    busy: names of the brokers at or above the overload threshold.
     """
 
     cluster: ClusterState
@@ -43,7 +43,7 @@ class BrokerRefresh:
     busy: frozenset[str] = frozenset()
 
     async def refresh(self, run: PolicyRun) -> str:
-        """Measure the brokers and write their status; why a cycle should run at once, empty when none should.
+        """Measure the brokers and write their status; returns why a cycle should run immediately, empty for none.
 
         Raises `ApiError`.
         """
@@ -62,7 +62,7 @@ class BrokerRefresh:
         return why or self._crossed(load, settings)
 
     def after_cycle(self, load: ClusterLoad | None, settings: Settings) -> None:
-        """Take over what a cycle measured (None: nothing), and wait `brokerInterval` for the next refresh."""
+        """Remember what a cycle measured (None: nothing). The next refresh is due after `brokerInterval`."""
         self._dead(cluster_records(self.cluster, settings, of_bundles=False))
         if load is not None:
             self._crossed(load, settings)
@@ -78,7 +78,7 @@ class BrokerRefresh:
         """Text that names the brokers that became overloaded since the last refresh; empty for none."""
         busy = overloaded(load, settings)
         above, self.busy = busy - self.busy, busy
-        return f"{_named(above)} crossed {settings.overload_line:.0%} of usage" if above else ""
+        return f"{_named(above)} reached {settings.overload_line:.0%} of usage" if above else ""
 
 
 async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -> ClusterLoad:
@@ -94,7 +94,7 @@ async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -
 
 
 def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:
-    """The brokers that are trusted, and at or above the overload line, by the shedder's weights of the resources."""
+    """The trusted brokers at or above the overload threshold, by the shedder's weights of the resources."""
     brokers = load.brokers
     usage = weighted_maximum(
         percent(brokers.usage, brokers.limit), settings.pair.weights, columns=range(len(RESOURCES))

@@ -1,4 +1,4 @@
-"""The budget gate of a cycle: which moves and splits of its plan the disruption budgets let through now."""
+"""The budget gate of a cycle: which moves and splits of its plan the disruption budgets allow now."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from trimtab_strategies.planner.drain import EVACUATIONS
 class Admitted:
     """The part of a plan that may be made now.
 
-    held: for each move, then each split, of the whole plan, why it waits. moved: number of moves of the whole plan.
+    held: for each move of the whole plan, then for each split, why it waits; None if it may be made now. moved: number
+    of moves of the whole plan.
     """
 
     plan: Plan
@@ -28,11 +29,11 @@ class Admitted:
     moved: int
 
     def moves(self, written: Sequence[WriteResult]) -> tuple[WriteResult, ...]:
-        """What became of each move of the whole plan. written: results of the admitted ones."""
+        """The result of each move of the whole plan. written: results of the admitted moves."""
         return tuple(_results(self.held[: self.moved], written))
 
     def splits(self, asked: Sequence[WriteResult]) -> tuple[WriteResult, ...]:
-        """What became of each split of the whole plan. asked: results of the admitted ones."""
+        """The result of each split of the whole plan. asked: results of the admitted splits."""
         return tuple(_results(self.held[self.moved :], asked))
 
 
@@ -45,9 +46,9 @@ def _results(held: Sequence[HeldBack | None], made: Sequence[WriteResult]) -> It
 async def admitted_plan(
     cluster: ClusterState, settings: Settings, plan: Plan, snapshot: Snapshot, passed: Gate
 ) -> Admitted:
-    """The moves and splits of `plan` that may be made now, and are paid for. passed: how the plan is applied.
+    """Charge `plan` to the budgets; returns the moves and splits that may be made now. passed: how it is applied.
 
-    What the gate only shows costs nothing, so the budgets are not asked about it.
+    Moves and splits that the gate only shows cost nothing, so they are not charged.
     """
     requests = [
         *(_of_move(move, snapshot) for move in plan.moves),
@@ -72,14 +73,14 @@ def _of_split(split: Split, snapshot: Snapshot) -> MoveRequest:
 
 
 def _is_made(request: MoveRequest, passed: Gate) -> bool:
-    """Whether the gate's actuator writes it, rather than showing it."""
+    """Whether the gate's actuator writes the move or split, and does not only show it."""
     if isinstance(passed.actuator, DryRunActuator):
         return False
     return not isinstance(passed.actuator, DrainsOnly) or request.reason in EVACUATIONS
 
 
 def with_budget_details(cluster: ClusterState, settings: Settings, decision: Decision, snapshot: Snapshot) -> Decision:
-    """`decision`, in which bundles that stay for lack of a budget say which one, and when it frees."""
+    """`decision` with details of the bundles that stay for lack of a budget: which budget, and until when."""
     considered = decision.plan.considered
     if not any(stays.reason is Reason.DISRUPTION_BUDGET for stays in considered.staying):
         return decision

@@ -1,8 +1,9 @@
-"""A confirmation round: what every reconcile does, in every mode, whether or not a cycle is due.
+"""A confirmation round: what a reconcile does in every mode but Shadow, whether or not a cycle is due.
 
 It follows pending moves until their destination confirms them, withdraws those that were not confirmed in time, and
-repairs owners; `trimtab_operator.confirm` has the rules. It reports drains, finds what others did to the policy's
-bundles, carries out what people ask by annotation, such as an approved proposal, and reports what is left of budgets.
+repairs owners (`trimtab_operator.confirm` has the rules). It reports drains, and detects other clients that move the
+policy's bundles. It carries out what people request by annotation, such as an approved proposal. It reports what is
+left of budgets.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from trimtab_operator.status.publisher import StatusPublisher
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """The reconcile after a confirmation round. decide: whether a person asked for a new plan at once."""
+    """The run after a confirmation round. decide: whether a person requested a new plan immediately."""
 
     run: PolicyRun
     decide: bool = False
@@ -48,7 +49,7 @@ class Confirmation:
         self.budgets = BudgetReporter(self.cluster, self.publisher)
 
     async def confirm(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
-        """One whole round. policy: as read (JSON). Raises `ApiError`."""
+        """Run a whole round. policy: the object as read (JSON). Raises `ApiError`."""
         await self.repair(run)
         await self.drains.publish(run.settings)
         run = await self._detect_interference(run, policy)
@@ -61,7 +62,7 @@ class Confirmation:
         await self.bundles.reconcile(run, self.publisher)
 
     async def while_measuring(self, run: PolicyRun) -> bool:
-        """The part of a round that does not wait for a slow source; whether a new plan was asked for."""
+        """Run the part of a round that a slow source must not delay; returns whether a new plan was requested."""
         if phase_of(facts_of(self.cluster, run.settings, due=False)).action is not Action.CONFIRM:
             return False
         await self.repair(run)
@@ -74,7 +75,7 @@ class Confirmation:
         return (await self._attend(now, policy)).decide
 
     async def _detect_interference(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
-        """Record what others did to the policy's bundles; the reconcile with the state after that."""
+        """Detect other clients that move the policy's bundles; returns the run with the state after that."""
         state = await self.interference.attend(run, policy)
         if state is not run.state:
             run = replace(run, state=await self.memory.keep(state))
@@ -82,7 +83,7 @@ class Confirmation:
         return run
 
     async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
-        """Obey annotations and continue an approved proposal; the reconcile with its moves counted."""
+        """Obey annotations and continue an approved proposal; returns the run with its moves counted."""
         try:
             decide = await self.approver.attend(run, policy)
         finally:

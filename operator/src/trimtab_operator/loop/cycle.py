@@ -1,15 +1,15 @@
 """One cycle of a policy: observe -> decide -> gate -> apply -> confirm -> report. See `CycleRunner.cycle`.
 
-The way of one sample, from Prometheus to a confirmed owner:
+The path of one sample, from Prometheus to a confirmed owner:
 
 | step | what happens to it | where |
 |---|---|---|
 | observe | it becomes a row of the `ClusterLoad`, with quarantine, traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
-| gate | mode, competing balancer, Pulsar's own balancer and windows say who writes the plan | `gates` |
+| gate | mode, competing balancer, Pulsar's own balancer and windows say how the plan is applied | `gates` |
 | | disruption budgets say which of its moves may be made now | `state.admission` |
 | apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
-| confirm | the write is counted; later reconciles follow the pending move, see below | `confirmation` |
+| confirm | the write is counted; later reconciles follow the pending move (see below) | `confirmation` |
 | report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |
 
 A pending move ends when `status.owner` of the bundle names the new broker. The broker writes that, or the connection to
@@ -60,12 +60,12 @@ RECONCILE_EVERY = 2.0
 """Seconds between two confirmation rounds when nothing wakes the loop."""
 
 MEASURE_WITHIN = 90.0
-"""Seconds after which a source that has not answered is given up. Sources have time limits of their own, below it."""
+"""Seconds after which a source that has not answered is given up. Sources have their own, shorter time limits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of each move, and each split, of a plan, in order. restraint: why the plan was only shown."""
+    """The results of a plan's moves and splits, in order. restraint: why the plan was only shown; None if applied."""
 
     moves: tuple[WriteResult, ...]
     splits: tuple[WriteResult, ...]
@@ -93,7 +93,7 @@ class CycleRunner:
     async def cycle(self, run: PolicyRun, *, early: bool = False) -> bool:
         """Run one cycle. False: the policy changed meanwhile, so the plan was dropped.
 
-        early: the interval is not over. Then counters of cycles count this one only if it plans something.
+        early: the interval is not over. The state after such a cycle is kept only if it plans something.
         """
         now, watch, self.memory.aside = self.cluster.now(), Stopwatch(), 0
         try:
@@ -115,13 +115,13 @@ class CycleRunner:
     async def refuse(
         self, run: PolicyRun, refusal: HeldBack, now: float, seconds: Mapping[str, float] | None = None
     ) -> None:
-        """A cycle that began at `now` (epoch seconds) and makes no plan, because of `refusal`. seconds: by phase."""
+        """Report that a cycle, begun at `now` (epoch seconds), makes no plan. refusal: why. seconds: by phase."""
         settings = run.settings
         result = CycleResult(now, seconds or {}, settings.generation, refusal=refusal, interval=settings.interval)
         await self._report(result, settings, self.memory.state or run.state)
 
     async def _observe(self, run: PolicyRun, watch: Stopwatch) -> Snapshot:
-        """The snapshot. Confirmation continues meanwhile: no bundle waits for an owner because Prometheus is slow.
+        """Measure the snapshot. Confirmation continues meanwhile, so that a slow Prometheus delays no repair.
 
         Raises `SourceUnavailableError`.
         """
@@ -140,11 +140,11 @@ class CycleRunner:
         return snapshot
 
     async def _confirmed_meanwhile(self, run: PolicyRun) -> None:
-        """A round of confirmation. An error of the API server does not cost the measurement: the next round goes on."""
+        """Run a confirmation round. An error of the API server is only logged, so that the measurement continues."""
         try:
             await self.meanwhile(run)
         except ApiError as error:
-            log.warning("policy %s: confirmation while it is measured: %s", run.settings.name, error)
+            log.warning("policy %s: confirmation failed during the measurement: %s", run.settings.name, error)
 
     async def _decide(self, snapshot: Snapshot, run: PolicyRun, watch: Stopwatch) -> Decision:
         with watch.phase("decide"):
@@ -225,7 +225,7 @@ class CycleRunner:
 
 
 def _predictions(settings: Settings, memory: Memory) -> Predictions | None:
-    """How good the shedder's last predictions were; None if it makes none."""
+    """How accurate the shedder's last predictions were; None if it makes none."""
     shedder = settings.pair.shedder
     return shedder.predictions(memory.shedder) if isinstance(shedder, ScoresPredictions) else None
 

@@ -4,7 +4,7 @@
 |---|---|
 | the load source can't measure | `unmeasurable` |
 | the guard refused the whole plan | `refused_by_guard` |
-| reports of refusals | `RefusalReporter`: at once when the reason is new, else once in `REMIND` seconds |
+| reports of refusals | `RefusalReporter`: immediately if the reason is new, else once in `REMIND` seconds |
 | mode, competing balancer, Pulsar's own balancer, windows | `gate`, by the last rows of `policy_phase.TABLE` |
 """
 
@@ -96,9 +96,10 @@ def gate(cluster: ClusterState, run: PolicyRun) -> Gate:
 
 @dataclass(slots=True)
 class RefusalReporter:
-    """The refusals of one policy that were reported.
+    """Reports the refusals of one policy.
 
-    last: generation and reason of the last one. remind_at: seconds of the cluster's clock.
+    last: generation and reason of the last reported one. remind_at: when it is reported again, in seconds of the
+    cluster's clock.
     """
 
     cluster: ClusterState
@@ -118,5 +119,5 @@ class RefusalReporter:
         self.last, self.remind_at = (generation, refusal.reason), clock + REMIND
 
     def clear(self) -> None:
-        """Report the next refusal at once: a cycle has run since the last one."""
+        """Report the next refusal immediately, because a cycle has run since the last one."""
         self.last = None

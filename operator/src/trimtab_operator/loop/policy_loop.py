@@ -5,8 +5,8 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 
 | phase | condition | action | reason |
 |---|---|---|---|
-| invalid edit | the spec can't be run, and ran before | report; repair with the last settings | InvalidPolicy |
-| invalid | the spec can't be run | report | InvalidPolicy |
+| invalid edit | the spec is invalid, and it ran before | report; repair with last valid settings | InvalidPolicy |
+| invalid | the spec is invalid | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
 | misplaced | mode Shadow: two shadows run already, or it selects other brokers | report | InvalidPolicy |
 | accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
@@ -15,7 +15,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
 | discovering | no Broker yet, in the first seconds | wait | NoBrokers |
 | no brokers | it selects no Broker | report | NoBrokers |
-| warming up | the load sources are not warm | confirm; refresh brokers | |
+| warming up | the load sources are not ready | confirm; refresh brokers | |
 | between cycles | the next cycle is not due | confirm; refresh brokers | |
 | paused | paused by spec or annotation | confirm; report | Paused |
 | unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
@@ -28,7 +28,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | outside window | `spec.windows` are closed | confirm; cycle that applies drains only | OutsideWindow |
 | auto | mode Auto | confirm; cycle that applies its plan | |
 
-An error of one reconcile is reported, counted and survived: the next reconcile starts from the objects again.
+An error in a reconcile is reported and counted. The next reconcile starts from the objects again.
 """
 
 from __future__ import annotations
@@ -69,20 +69,20 @@ GATHER = 0.2
 """Seconds from the first change that wakes the loop to the reconcile."""
 
 DISCOVER_WITHIN = 10.0
-"""Seconds that discovery gets to find the first broker before a policy complains."""
+"""Seconds that discovery has to find the first broker before a policy reports that there is none."""
 
 GRACE = 2.0
-"""Seconds that the writes of a reconcile get once the loop is asked to stop."""
+"""Seconds that a reconcile has to finish its writes once the loop is asked to stop."""
 
 
 class Stopped(Protocol):
-    """Asks a loop to stop: an `asyncio.Event`, or Kopf's own."""
+    """Asks a loop to stop: an `asyncio.Event`, or Kopf's own flag."""
 
     def is_set(self) -> bool:
         """Whether the loop was asked to stop."""
 
     def wait(self) -> Awaitable[object]:
-        """Done once the loop is asked to stop."""
+        """Wait until the loop is asked to stop."""
 
 
 @dataclass(slots=True)
@@ -138,7 +138,7 @@ class PolicyLoop:
         self.shadow = ShadowRunner(cluster, name, uid, publisher, self.refusals, self.memory, self._still_asks)
 
     async def run(self, stopped: Stopped) -> None:
-        """Reconcile until `stopped`. Writes that are under way when it is set are finished first."""
+        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish."""
         self.cluster.policies.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():
@@ -148,7 +148,7 @@ class PolicyLoop:
             self._leave()
 
     def _leave(self) -> None:
-        """Take the policy out of the shared state, unless a new one of its name is there already."""
+        """Remove the policy from the shared state, unless a new policy of its name is there already."""
         cluster = self.cluster
         if cluster.policies.wakers.get(self.name) is self.wake:
             del cluster.policies.wakers[self.name]
@@ -156,7 +156,7 @@ class PolicyLoop:
         self.sources.close()
 
     async def _rest(self, stopped: Stopped) -> None:
-        """Wait until there is something to do, and a moment longer: a burst of changes should cause one reconcile."""
+        """Wait until there is something to do, and a moment longer, so that a burst of changes causes one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self.schedule.due - self.cluster.clock()
         pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, but refused: no hurry
@@ -168,7 +168,7 @@ class PolicyLoop:
         self.wake.clear()
 
     async def _reconcile_until(self, stopped: Stopped) -> None:
-        """One reconcile. When asked to stop, writes get a moment to finish; a measurement is not waited for."""
+        """Run one reconcile. When the loop is asked to stop, it has `GRACE` seconds to finish, then it is cancelled."""
         run, stop = asyncio.create_task(self._reconcile_safely()), asyncio.ensure_future(stopped.wait())
         try:
             await asyncio.wait({run, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -181,9 +181,9 @@ class PolicyLoop:
         try:
             await self.reconcile()
         except ApiUnavailableError as error:
-            log.warning("policy %s: the API server did not do as asked, trying again: %s", self.name, error)
+            log.warning("policy %s: the API server is unavailable, trying again: %s", self.name, error)
         except ApiError as error:
-            log.warning("policy %s: the API server refused, trying again: %s", self.name, error)
+            log.warning("policy %s: the API server refused a request, trying again: %s", self.name, error)
             await self._report_failure(str(error))
         except Exception as error:
             log.exception("policy %s: this reconcile failed, the next one starts from the objects again", self.name)
@@ -194,12 +194,12 @@ class PolicyLoop:
         try:
             await self._refuse(self.read(), HeldBack("", Reason.INTERNAL_ERROR, text))
         except ApiError as error:
-            log.warning("policy %s: that could not be reported either: %s", self.name, error)
+            log.warning("policy %s: the failure could not be reported either: %s", self.name, error)
         except Exception:
-            log.exception("policy %s: that could not be reported either", self.name)
+            log.exception("policy %s: the failure could not be reported either", self.name)
 
     async def reconcile(self) -> None:
-        """Do what the phase of the policy asks for. Raises `ApiError`."""
+        """Do what the phase of the policy requires. Raises `ApiError`."""
         policy = self.read()
         settings, phase = self._phase(policy)
         if phase.held is not None and phase.action in {Action.REPORT, Action.REPAIR}:
@@ -261,16 +261,16 @@ class PolicyLoop:
         return (last if repairs else None), phase
 
     def _discovering(self) -> bool:
-        """Whether it is too early to complain that there are no brokers, or no policy beside a shadow.
+        """Whether it is too early to report that there are no brokers, or that a shadow has no policy to compare with.
 
-        Discovery is still finding pods, and loops start one by one.
+        Discovery may still be finding pods, and loops start one by one.
         """
         if self._begun is None:
             self._begun = self.cluster.clock()
         return self.cluster.clock() - self._begun < DISCOVER_WITHIN
 
     async def _run(self, settings: Settings, *, afresh: bool) -> PolicyRun:
-        """What a reconcile works with. afresh: read the source's Secrets and the moves again. Raises `ApiError`."""
+        """Create the run of a reconcile. afresh: read the source's Secrets and the moves again. Raises `ApiError`."""
         cluster = self.cluster
         state = await (self.memory.recall_moves() if afresh else self.memory.recall())
         epoch = max(state.epoch, cluster.process.epoch)  # another namespace may have raised it since
@@ -290,7 +290,7 @@ class PolicyLoop:
             self._decide_at_once()
 
     async def _between_cycles(self, run: PolicyRun) -> None:
-        """Publish what landed, and refresh the brokers when due. If one died, for example, a cycle starts at once."""
+        """Publish completed moves, and refresh the brokers when due. If one died, for example, a cycle starts early."""
         cluster, refresh = self.cluster, self.cycles.refresh
         await self.confirmation.publisher.landings()
         if cluster.engine.is_set() and cluster.clock() >= refresh.due:
@@ -311,7 +311,7 @@ class PolicyLoop:
         await self.refusals.report(refusal, policy["metadata"].get("generation", 0))
 
     def _still_asks(self, settings: Settings) -> bool:
-        """Whether the policy is as when the cycle began: not edited, not paused, not refused for an older one."""
+        """Whether the policy is as when the cycle began: not edited, paused, or refused in favour of an older one."""
         try:
             now = Settings.of(self.read())
         except InvalidPolicyError:

@@ -1,7 +1,7 @@
-"""The state of one policy while its loop runs: recalled once per start, and stored after each change.
+"""The state of one policy while its loop runs: loaded once per start, and stored after each change.
 
-`moved_lately` finds moves that bundles carry and the state lacks, because the leader died in between, or because the
-answer to the write got lost. Without them the policy would exceed the hourly cap.
+`moved_lately` finds moves in Bundles. The state may lack some of them, because the leader died before it stored them,
+or because the answer to a write was lost. Without them the policy would exceed the hourly cap.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ CAPPED = BALANCING | EVACUATIONS
 class PolicyMemory:
     """Keeps the `PolicyState` of one policy. read: returns the policy object as it is now (JSON).
 
-    state: as last stored; None before the first `recall`. aside: approved moves that were written since the cycle
-    that is running began.
+    state: as last stored; None before the first `recall`. aside: number of approved moves that were written since the
+    current cycle began.
     """
 
     cluster: ClusterState
@@ -40,7 +40,7 @@ class PolicyMemory:
     aside: int = field(default=0)
 
     async def recall(self) -> PolicyState:
-        """The state as stored, with the leader's epoch; without an election each start counts as one.
+        """The stored state, with the leader's epoch. Without leader election, each start raises the epoch by one.
 
         Raises `ApiError`.
         """
@@ -48,14 +48,14 @@ class PolicyMemory:
             try:
                 found = await self.store.load()
             except UnreadableContentError as error:
-                await self.publisher.state_reset(f"begins without memory: {error}")
+                await self.publisher.state_reset(f"the policy begins without its stored state: {error}")
                 found = PolicyState()
             found = self._caught_up(found)
             await self.keep(replace(found, epoch=self.cluster.process.epoch or found.epoch + 1))
         return self.state or PolicyState()
 
     async def recall_moves(self) -> PolicyState:
-        """The same, with all moves that bundles carry. It reads every bundle. Raises `ApiError`."""
+        """The same state, with all moves that Bundles record. It reads every Bundle. Raises `ApiError`."""
         self.state = self._caught_up(await self.recall())
         return self.state
 
@@ -65,17 +65,17 @@ class PolicyMemory:
         )
 
     async def keep(self, state: PolicyState) -> PolicyState:
-        """Set `state`, then store it. It stays set if it can't be stored, because the moves in it were made."""
+        """Set `state`, then store it. If that fails, it stays set, because the moves in it were made."""
         self.state = state
         try:
             await self.store.save(state)
         except ApiError as error:
-            await self.publisher.state_reset(f"memory is not stored and would not survive a restart: {error}")
+            await self.publisher.state_reset(f"the state is not stored and would not survive a restart: {error}")
         return state
 
 
 def moved_lately(bundles: Iterable[BundleRecord], policy: Mapping[str, Any], now: float) -> list[float]:
-    """When (epoch seconds) each bundle that `policy` (as JSON) moved within the hour before `now` was moved last."""
+    """Epoch seconds of the last move of each bundle that `policy` (JSON) moved within the hour before `now`."""
     meta = policy["metadata"]
     born = epoch(meta.get("creationTimestamp"))  # a policy of the same name may have existed before
     moved = (b.assigned_at for b in bundles if b.policy == meta["name"] and b.reason in CAPPED)

@@ -1,6 +1,6 @@
 """The phase of a policy, and what its loop does in that phase: one table, and one function that walks it.
 
-`phase_of` returns the first row of `TABLE` whose condition holds. The module docstring of `policy_loop` draws the
+`phase_of` returns the first row of `TABLE` whose condition holds. The module docstring of `policy_loop` shows the
 table. A reconcile walks all rows. A cycle walks the last ones (`GATES`) again once its plan is made, because windows
 and the connection to Pulsar may have changed while it measured.
 """
@@ -22,7 +22,7 @@ from trimtab_strategies.model import HeldBack, Reason, some
 
 
 class Action(Enum):
-    """What a reconcile does. Each of the last four includes a confirmation round (see `loop.confirmation`)."""
+    """What a reconcile does. The last four include a round of `loop.confirmation`, except in mode Shadow."""
 
     WAIT = "nothing"
     REPORT = "report the reason"
@@ -46,7 +46,7 @@ class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is.
 
     ran: whether the policy ran with valid settings before. early: whether other loops may not have started yet.
-    due: whether the next cycle is due. warm: whether the load sources are.
+    due: whether the next cycle is due. warm: whether the load sources are ready.
     """
 
     invalid: str = ""
@@ -82,14 +82,14 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True)
 class PolicyPhase:
-    """Where a policy stands. held: the reason for which it does not act, and the detail; None when there is none."""
+    """The phase of a policy. held: why it does not act, with reason and detail; None when there is no such reason."""
 
     name: str
     action: Action
     held: HeldBack | None
 
 
-_PAUSED = "spec.paused or the annotation trimtab.dev/paused says so"
+_PAUSED = "spec.paused or the annotation trimtab.dev/paused is true"
 _NOT_APPROVED = "spec.mode is Approve: proposals wait for a person"
 _DRY_RUN = "spec.mode is DryRun"
 _SHADOW = "spec.mode is Shadow: its moves are virtual, and status.shadow compares them with what really happens"
@@ -105,7 +105,7 @@ REFUSALS = (
     PhaseRow("not synced", lambda f: f.stale, Action.REPORT, Reason.STORE_NOT_SYNCED),
     PhaseRow("discovering", lambda f: f.no_brokers if f.discovering else "", Action.WAIT, Reason.NO_BROKERS),
     PhaseRow("no brokers", lambda f: f.no_brokers, Action.REPORT, Reason.NO_BROKERS),
-    PhaseRow("warming up", lambda f: "" if f.warm else "the load sources are not warm", Action.CONFIRM, None),
+    PhaseRow("warming up", lambda f: "" if f.warm else "the load sources are not ready", Action.CONFIRM, None),
     PhaseRow("between cycles", lambda f: "" if f.due else "the next cycle is not due", Action.CONFIRM, None),
     PhaseRow("paused", lambda f: _PAUSED if f.paused else "", Action.REFUSE, Reason.PAUSED),
     PhaseRow("unknown brokers", lambda f: f.unknown_brokers, Action.REFUSE, Reason.UNKNOWN_BROKER),
@@ -122,7 +122,7 @@ GATES = (
     PhaseRow("outside window", lambda f: f.closed, Action.DRAIN, Reason.OUTSIDE_WINDOW),
     PhaseRow("auto", lambda _: "spec.mode is Auto", Action.APPLY, None),
 )
-"""Phases in which the policy makes a plan: what becomes of it."""
+"""Phases in which the policy makes a plan, and how the plan is applied."""
 
 TABLE = (*REFUSALS, *GATES)
 """All phases, in the order in which they are checked."""
@@ -161,7 +161,7 @@ def facts_of(
 
 def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, state: PolicyState) -> PolicyFacts:
     link, now = cluster.link, cluster.now()
-    contested = f"another client reverts its moves: it {advises_until(state.competition)}"
+    contested = f"another client reverts its moves: the policy {advises_until(state.competition)}"
     return replace(
         facts,
         contested=contested if state.competition.retreating(now) else "",
@@ -175,7 +175,7 @@ def _overlap(cluster: ClusterState, policy: str) -> str:
     """Why the policy may not run next to an older one."""
     if (overlap := cluster.policies.shares.refused.get(policy)) is None:
         return ""
-    shown = some(overlap.brokers) if overlap.brokers else "whatever brokers come"
+    shown = some(overlap.brokers) if overlap.brokers else "the same brokers"
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
     remedy = f"{overlap.older} is older and continues; give them spec.brokers that don't overlap, or delete one"
     return f"{names}: {remedy}"
@@ -199,9 +199,9 @@ def _conflict(cluster: ClusterState, policy: str) -> str:
 
 def _no_brokers(cluster: ClusterState, settings: Settings) -> str:
     if not cluster.stores.brokers.items:
-        return "there is no Broker object yet, and no pod that became one"
+        return "there is no Broker object yet, and no pod to create one for"
     if settings.broker_names is None and not cluster.brokers_of(settings.name):
-        return "spec.brokers selects no Broker object, and no pod that became one"
+        return "spec.brokers selects no Broker object, and no pod to create one for"
     return ""
 
 

@@ -1,9 +1,9 @@
 """Preview: what a policy measures and would do, without a write. `trimtab plan` and `trimtab observe` use it.
 
-It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It differs in what it knows:
-Pulsar is not connected, so it knows no cross-check, and a process that starts now has no expected loads of splits.
+It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It knows less than the operator:
+it does not connect to Pulsar, so it has no cross-check. A new process has no expected loads of splits.
 
-Of a policy in mode Shadow it shows what the next cycle would do with its virtual bundles, as the operator stored them.
+For a policy in mode Shadow it shows what the next cycle would do with the virtual bundles that the operator stored.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ SYNC_WITHIN = 60.0
 class Preview:
     """The snapshot, the plan made from it, and the seconds each phase took.
 
-    refusal: why the cycle would move nothing, whatever the plan is; None when it would act on it. gate: how the plan
-    would be applied.
+    refusal: why the cycle would move nothing, whatever the plan is; None when it would apply the plan. gate: how the
+    plan would be applied.
     """
 
     settings: Settings
@@ -59,7 +59,7 @@ async def preview(
     """Run one cycle of `policy` up to the gate.
 
     instead: a BalancingPolicy object (as JSON) that replaces the one of that name in the cluster, if there is one.
-    shedder: chooses what leaves its broker instead of the policy's own shedder; nothing is split then.
+    shedder: replaces the policy's own shedder; nothing is split then.
     A policy that is paused, or names brokers that do not exist, still gets a plan: `refusal` says why it would not run.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
@@ -97,10 +97,10 @@ def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
 
 
 async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
-    """Why moves can't be written now, by the checks of an approved proposal; those that can are not in it.
+    """Why moves can't be written now, by the checks of an approved proposal. Omits moves that can be written.
 
-    policy: a BalancingPolicy object. moves: by name of the Bundle object. The caps of moves per hour do not apply: a
-    person makes these moves. Raises what `preview` raises, but for the source.
+    policy: a BalancingPolicy object. moves: by name of the Bundle object. The caps of moves per hour do not apply,
+    because a person makes these moves. Raises what `preview` raises, except errors of the source.
     """
     settings = Settings.of(policy)
     await _synced(cluster)
@@ -144,7 +144,7 @@ async def _share_out(cluster: ClusterState, settings: Settings) -> None:
 async def _policy_run(
     cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[PolicyRun, ShadowState | None]]:
-    """A reconcile of the policy that writes nothing, once the stores are complete; with the state of a shadow."""
+    """A run of the policy that writes nothing, once the stores are complete, and the stored state of a shadow."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     await _synced(cluster)

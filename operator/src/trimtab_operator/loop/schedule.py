@@ -1,10 +1,10 @@
 """When a policy acts: when its next cycle is due, and whether its windows (`spec.windows`) are open.
 
-Cycles run at a fixed rate, or at once after an event that should not wait.
+Cycles run at a fixed rate, or immediately after an event that should not wait.
 
-A slow cycle does not delay the later ones, and cycles that were missed are not made up for. An early cycle (the policy
-was edited) starts a new rhythm, because the interval may have changed. Each cycle is late by a random part of the
-interval, so that the policies of many clusters do not query one Prometheus at the same moment.
+A slow cycle does not delay the later ones, and missed cycles are not made up for. After an early cycle (for example,
+because the policy was edited) the interval begins again. Each cycle is late by a random part of the interval, so that
+the policies of many clusters do not query one Prometheus at the same moment.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ JITTER = 0.05
 
 @dataclass(slots=True)
 class Schedule:
-    """The rhythm of one policy's cycles.
+    """When the cycles of one policy run.
 
     due: when the next cycle is due, in seconds of the cluster's clock. beat: the same without the random delay.
-    generation: of the policy that the last cycle ran. leaving: brokers that were drained, or about to restart.
+    generation: of the policy at the last cycle. leaving: brokers that were drained or to restart at the last check.
     """
 
     cluster: ClusterState
@@ -47,13 +47,13 @@ class Schedule:
         self.due = self.cluster.clock()
 
     def next(self, interval: float) -> None:
-        """Set when the cycle after this one is due: `interval` seconds after the last beat, and a random part late."""
+        """Set when the cycle after this one is due: `interval` seconds after the last beat, plus a random delay."""
         now, planned = self.cluster.clock(), self.beat + interval
         self.beat = planned if self.beat <= now < planned else now + interval
         self.due = self.beat + JITTER * interval * self.cluster.chance()
 
     def _decide_for_departures(self, policy: str) -> None:
-        """Have a cycle run at once when another broker must be emptied, or can take the bundles of the next restart."""
+        """Make a cycle due if another broker must be emptied, or can take the bundles of the next restart."""
         departures = self.cluster.departures(policy)
         leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
         if leaving - self.leaving:
@@ -76,7 +76,8 @@ class Opening:
 def opening(windows: Sequence[Window], now: float) -> Opening:
     """Whether `windows` are open at `now` (epoch seconds).
 
-    With windows of kind Allow they are open within any of those, else always. Within one of kind Deny they are closed.
+    Within a window of kind Deny they are closed. Otherwise they are open within any window of kind Allow, or always if
+    there is none.
     """
     if not windows:
         return Opening(open=True, until=None)

@@ -1,8 +1,8 @@
 """One cycle of a policy in mode Shadow: observe -> put bundles where it would have them -> decide -> compare -> report.
 
-It decides with the functions of any other cycle (`loop.cycle`). It writes its own status, Events about itself, and its
-own ConfigMaps, and nothing else: no Bundle, Broker or BundleSplit, nothing in Pulsar. It makes no splits, and follows
-those that others make.
+It decides with the same functions as any other cycle (`loop.cycle`). It writes only the policy's status, Events about
+the policy, and the policy's ConfigMaps: no Bundle, Broker or BundleSplit, and nothing in Pulsar. It makes no splits,
+and follows those that others make.
 """
 
 from __future__ import annotations
@@ -84,19 +84,19 @@ class ShadowRunner:
         return True
 
     async def refuse(self, run: PolicyRun, refusal: HeldBack, now: float) -> None:
-        """A cycle that began at `now` (epoch seconds) and compares nothing, because of `refusal`. Raises `ApiError`."""
+        """Report that a cycle, begun at `now` (epoch seconds), compares nothing. refusal: why. Raises `ApiError`."""
         settings = run.settings
         self.refusals.clear()
         result = CycleResult(now, {}, settings.generation, refusal=refusal, interval=settings.interval)
         await self.publisher.cycle(result)
 
     def forget(self) -> None:
-        """Begin anew when the mode is Shadow again: meanwhile the policy acts, or only shows its plans."""
+        """Forget the comparison, because the mode is not Shadow now. A new one begins when it is Shadow again."""
         if self._virtual.comparison is not None:
             self._virtual, self._stored, self._loaded = VirtualCluster(), None, True
 
     async def _load(self) -> None:
-        """Read what the last process stored, once."""
+        """Read once what the last process stored."""
         if self._loaded:
             return
         try:
@@ -106,7 +106,7 @@ class ShadowRunner:
         self._loaded = True
 
     async def _decide(self, seen: VirtualSnapshot, run: PolicyRun) -> tuple[tuple[Move, ...], Decision]:
-        """Owners for bundles that have none, and the plan; the decision has the memory of both."""
+        """Assign owners to bundles that have none, and make the plan; the decision has the memory after both."""
         given: tuple[Move, ...] = ()
         if seen.orphans:
             assigned = self._noted(await assign_owners(seen.snapshot, seen.orphans, Reason.BROKER_LOST, run))
@@ -126,7 +126,7 @@ class ShadowRunner:
         return self._virtual.state(seen, run.state.epoch)
 
     async def _keep(self, state: ShadowState) -> ShadowReport:
-        """Store what must survive a restart. If that fails, the comparison goes on all the same."""
+        """Store what must survive a restart. If that fails, the comparison continues."""
         try:
             await self._store.save(state)
         except ApiError as error:
@@ -162,7 +162,7 @@ class ShadowRunner:
 def virtual_snapshot(
     cluster: ClusterState, run: PolicyRun, virtual: VirtualCluster, real: Snapshot, stored: ShadowState | None
 ) -> VirtualSnapshot:
-    """The next cycle of `virtual`, from what was measured."""
+    """The snapshot of the next cycle with virtual owners, from the measured snapshot `real`."""
     settings = run.settings
     acting = cluster.acting(settings.name)
     beside = cluster.policies.settings.get(acting)

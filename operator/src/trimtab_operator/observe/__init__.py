@@ -1,1 +1,1 @@
-"""Observe: the objects of the cluster and the measured load become one `ClusterLoad`."""
+"""Observe: combines the objects of the cluster and the measured load into one `ClusterLoad`."""

@@ -1,9 +1,9 @@
-"""The load source of one policy, open with the credentials that its Secrets hold now.
+"""The load source of one policy, opened with the credentials that its Secrets contain now.
 
 A policy may name only Secrets of its own namespace that carry the label ``trimtab.dev/credentials``. Otherwise the
-right to write a policy would be enough to send any Secret to a server. Credentials are values: never logged, never on
-disk. A Secret can't name a file, because that would be a file of the operator. Only authorities may be in a ConfigMap:
-they are not sent to a server, so it needs no label.
+right to write a policy would be enough to send any Secret to a server. Credentials are never logged and never written
+to disk. A Secret can't name a file, because it would be a file in the operator's container. Only certificate
+authorities may be in a ConfigMap. They are not sent to a server, so the ConfigMap needs no label.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from trimtab_pipeline.api import (
 )
 
 RELEASED = f"{GROUP}/credentials"
-"""Label that releases a Secret for policies, when it is ``true``."""
+"""Label of a Secret that policies may use. Its value is ``true``."""
 
 _WHERE = "spec.source.prometheus.auth"
 
@@ -54,8 +54,9 @@ _KINDS: Mapping[type[_Reference], ResourceRef] = {SecretKeyRef: SECRETS, ConfigM
 
 
 class Keyring:
-    """Reads the Secrets and ConfigMaps that one policy names, each once. where: the field that names them, for error
-    texts.
+    """Reads the Secrets and ConfigMaps that one policy names, each once.
+
+    where: the field that names them, for error texts.
     """
 
     def __init__(self, api: Api, namespace: str, where: str = _WHERE) -> None:
@@ -63,7 +64,7 @@ class Keyring:
         self._found: dict[tuple[str, str], Mapping[str, str]] = {}
 
     async def credentials(self, auth: Auth) -> Credentials:
-        """The credentials of `auth`. Raises `SourceMisconfiguredError` (field, Secret and remedy), and `ApiError`."""
+        """The credentials of `auth`. Raises `ApiError`, or `SourceMisconfiguredError` with field, Secret and remedy."""
         basic = auth.basic
         parts = {
             "bearer_token": await self.text("bearerToken", auth.bearer_token),
@@ -103,7 +104,7 @@ class Keyring:
     async def text(self, field: str, where: SecretKey | None) -> str:
         """The entry at `where`, without the line break that editors leave at its end; empty if `where` is None.
 
-        field: below the one that names the Secrets. Raises `SourceMisconfiguredError`, `ApiError`.
+        field: path below the field that names the Secrets. Raises `SourceMisconfiguredError`, `ApiError`.
         """
         return "" if where is None else await self._entry(field, where.secret_key_ref)
 
@@ -151,24 +152,24 @@ def _kind(where: _Reference) -> str:
 
 
 def _decoded(where: _Reference, value: str) -> str:
-    """The text of an entry, which a Secret has in base64. Raises `binascii.Error`, `UnicodeDecodeError`."""
+    """The text of an entry. Those of Secrets are in base64. Raises `binascii.Error`, `UnicodeDecodeError`."""
     return base64.b64decode(value, validate=True).decode() if isinstance(where, SecretKeyRef) else value
 
 
 class RefusingSource:
-    """Stands for a source that can't be opened: every measurement fails with the reason."""
+    """Replaces a source that can't be opened: every measurement fails with the reason."""
 
     def __init__(self, error: SourceMisconfiguredError) -> None:
         self._error = error
 
     def observe(self, _topology: Topology, _at: float) -> Future[Observation]:
-        """Fail at once."""
+        """Fail immediately."""
         outcome: Future[Observation] = Future()
         outcome.set_exception(self._error)
         return outcome
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """Fail at once."""
+        """Fail immediately."""
         return self.observe(topology, at)
 
     def close(self) -> None:
@@ -185,7 +186,7 @@ class SourceProvider:
         self._known: tuple[Auth, Credentials] | None = None
 
     async def source(self, settings: Settings, *, afresh: bool = True) -> LoadSource:
-        """The open source; one that refuses when its URL is not allowed, or its credentials can't be read.
+        """The open source, or a `RefusingSource` if its URL is not allowed or its credentials can't be read.
 
         afresh: read the Secrets again even if they have been read. Raises `ApiError`.
         """
@@ -203,7 +204,7 @@ class SourceProvider:
         return self._source
 
     def close(self) -> None:
-        """Close what is open. Idempotent."""
+        """Close the source if it is open. Idempotent."""
         if self._source is not None:
             self._source.close()
         self._source = None

@@ -1,9 +1,10 @@
 """Recent samples: what was measured in the last minutes, added to each snapshot of a policy.
 
-A policy has one ring, in memory. After a restart or a change of leader, the operator rebuilds it from the policy's
-history, without the bundles and brokers that are gone. It asks the source for the last minutes that the history lacks.
-So even at a first start, a strategy knows which differences have lasted. The first cycle waits a few seconds for these
-minutes. Later ones join the ring of the next cycle. A minute that can't be measured leaves no row.
+Each policy has one ring of samples, in memory. After a restart or a change of leader, the operator rebuilds it from the
+policy's history, without the bundles and brokers that are gone. It asks the source for the last minutes that the
+history lacks. So even at a first start, a strategy knows which differences have lasted. The first cycle waits a few
+seconds for these minutes. Minutes that arrive later are in the ring from the next cycle on. A minute that can't be
+measured has no row.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _added(ring: SampleRing, past: list[CycleSamples], load: ClusterLoad) -> Clu
 
 
 async def _kept(cluster: ClusterState, settings: Settings, now: float, past: MeasurePast | None) -> KeptSamples:
-    """The ring of the policy. Another source begins a new one, and so does a clock that was set back."""
+    """The ring of the policy. It is a new one if the source has changed, or if the clock was set back."""
     rings, source = cluster.policies.samples, SampleSource.of(settings.prometheus)
     kept, policy = rings.get(settings.name), f"{cluster.namespace}/{settings.name}"
     if kept is not None and kept.source == source and kept.ring.newest - now <= SET_BACK:

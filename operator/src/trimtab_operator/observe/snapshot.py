@@ -1,7 +1,7 @@
 """Observe: one snapshot of the cluster, from the objects and the load source.
 
-The snapshot is complete when `observe` returns, and nothing adds to it later. Building 60,000 rows runs in a thread;
-the source measures in threads or processes of its own.
+The snapshot is complete when `observe` returns, and nothing adds to it later. A thread builds the 60,000 rows. The
+source measures in threads or processes of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds by phase."""
+    """Measures the seconds that each phase takes."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -48,11 +48,11 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision about the cluster rests on.
+    """Everything that a decision about the cluster is based on.
 
     load: as measured, with constraints, traits, pending moves, expected loads of split children, and the samples of the
-    last minutes. Quarantined bundles, and those whose budget is spent, are withheld from it. Brokers that Pulsar's own
-    figures contradict are not trusted.
+    last minutes. Quarantined bundles, and those whose budget is spent, are marked as withheld. Brokers that Pulsar's
+    own figures contradict are not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
     drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
     """
@@ -126,7 +126,7 @@ def _unknown(*shape: int) -> npt.NDArray[np.float64]:
 
 
 def trusted_only(figures: FloatArray, load: ClusterLoad | None) -> FloatArray:
-    """`figures` (n, ...) of the brokers of `load`, NaN where a broker is not trusted; all of them without a load."""
+    """`figures` (n, ...) of the brokers of `load`, NaN for untrusted brokers. Unchanged if `load` is None."""
     if load is None:
         return figures
     trusted: FloatArray = np.where(load.brokers.trusted[:, np.newaxis], figures, np.nan)

@@ -1,6 +1,6 @@
-"""The objects of the cluster as the pipeline's `Topology`: 60,000 rows, built off the event loop. Pure.
+"""Pure functions that convert the cluster's objects to the pipeline's `Topology`: 60,000 rows, off the event loop.
 
-It also translates the constraints of TopicNamespaces and the traits of Brokers into the types of the strategies.
+They also convert the constraints of TopicNamespaces and the traits of Brokers to the types of the strategies.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from trimtab_strategies.model import (
 )
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
-"""Assignments that start a bundle's cool-down. A child that left its parent's owner has moved. These are not moves: an
-owner for an unassigned bundle, an owner that was found, a split, and a move for a restart. The next plan may need that
-bundle."""
+"""Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. The others do
+not count as moves, because the next plan may need the bundle: an owner for an unassigned bundle, an owner that was
+found, a split, and a move for a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class ClusterRecords:
 
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
     pending_moves: moves whose load may still be measured at their source.
-    clock: the moment, in seconds of the clock of the pending moves.
+    clock: the moment, in seconds, by the clock that the pending moves use.
     policies: constraints of namespaces, by ``tenant/name``. traits: of brokers, by name.
     expected: what the children of recent splits are expected to carry, by their names in Pulsar.
-    departures: brokers that leave. admin: by name of a broker, the URL of its statistics.
+    departures: brokers that leave. admin: URL of each broker's statistics, by its name.
     cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
     publish_gaps: as in `ClusterLoad`.
     """
@@ -70,7 +70,7 @@ def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN if never.
 
     A decision of the operator carries its own time. An owner that differs from the operator's choice was written by a
-    person or by Git. Such a move counts from its confirmation, recorded as `ADMIN` or not.
+    person or by Git. Such a move counts from its confirmation, whether or not it is recorded as `ADMIN`.
     """
     if bundle.asked_by_person:
         return bundle.since if bundle.generation > 1 else np.nan
@@ -81,8 +81,8 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
     """The topology of `records`, and the record of each bundle row.
 
     window: seconds over which the source averages rates (for the pending moves). A bundle whose TopicNamespace is
-    unknown is left out, because its name in Pulsar is unknown. Of Bundles with one name in Pulsar, which a person can
-    create, the senior one counts.
+    unknown is left out, because its name in Pulsar is unknown. A person can create a second Bundle with the same name
+    in Pulsar. The one that comes first by `seniority` counts.
     """
     row = {broker.name: i for i, broker in enumerate(records.brokers)}
     spaces = {name: i for i, name in enumerate(sorted(records.namespaces))}
@@ -148,7 +148,7 @@ ZONE = "topology.kubernetes.io/zone"
 def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolicy]:
     """Constraints by ``tenant/name``, of the namespaces that have any.
 
-    Of two objects for one namespace the one that has its bundles counts, else the first by name.
+    If two objects are for one namespace, the one that has its bundles counts, or else the first by name.
     """
     found: dict[str, NamespacePolicy] = {}
     for record in sorted(spaces, key=lambda record: (not record.bundles, record.name)):
@@ -157,7 +157,7 @@ def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolic
 
 
 FEWEST_MEASURED = 3
-"""Measured moves of a namespace from which on their publish gap counts."""
+"""Number of measured moves that a namespace needs for its publish gap to count."""
 
 
 def publish_gaps(costs: Measured) -> dict[str, float]:
@@ -169,9 +169,9 @@ def publish_gaps(costs: Measured) -> dict[str, float]:
 def traits(
     brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord], *, load_manager: str = ""
 ) -> dict[str, BrokerTraits]:
-    """Traits by name, of the brokers of which any is known.
+    """Traits by name of the broker, if at least one of its traits is known.
 
-    load_manager: the one that the policy names, and so the default for a broker whose load manager is unknown.
+    load_manager: the one that the policy names. It is the default for a broker whose load manager is unknown.
     """
     found = {}
     for broker in brokers:
@@ -187,7 +187,7 @@ def traits(
 
 
 def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bool = True) -> ClusterRecords:
-    """The records that a policy decides on, without a copy of any. of_bundles: False leaves bundles out."""
+    """The records that a policy's decision is based on; none is copied. of_bundles: False leaves bundles out."""
     bundles, several = cluster.stores.bundles.items, len(cluster.policies.shares.standing) > 1
     spaces, selection = cluster.stores.topic_namespaces.items, settings.pair.selection
     acting = cluster.acting(settings.name)

@@ -1,12 +1,12 @@
-"""The cluster of a policy in mode Shadow: as measured, but with the owners that the policy has given its bundles.
+"""The cluster of a policy in mode Shadow: as measured, but with the owners that the policy's moves would have set.
 
-Virtual owners begin as the real ones. The moves of a cycle have landed by the next one. A bundle of a broker that is
-lost gets an owner from the shadow's placement at once, a pinned bundle is where it really is, and what a split makes of
-a bundle begins with the bundle's virtual owner. The brokers' usage is what these owners would have caused
+Virtual owners begin as the real ones. The moves of a cycle count as landed in the next one. If a broker is lost, the
+shadow's placement immediately gives its bundles new owners. A pinned bundle has its real owner. Children of a split
+begin with the virtual owner of their parent. The brokers' usage is what these owners would have caused
 (`counterfactual.recorded_cycle`). Moves under way count as landed on both sides of the comparison.
 
-All begins anew, with the real owners, when the comparison would no longer be one: either policy was edited, another one
-acts, nothing was measured for `STALE`, or more than half of the bundles are not those of the last cycle.
+The comparison begins again, with the real owners, when it would no longer be valid: one of the two policies was edited,
+another policy acts, nothing was measured for `STALE`, or more than half of the bundles are new or gone.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.usage import with_moves_in_flight
 
 STALE = 86400.0
-"""Seconds without a cycle after which virtual owners say nothing any more."""
+"""Seconds without a cycle after which virtual owners are of no use any more."""
 
-_KNOWN = 0.5  # ratio of the bundles that must be those of the last cycle
+_KNOWN = 0.5  # ratio of the bundles that the last cycle must have had too
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualSnapshot:
-    """A snapshot with virtual owners. recorded: the cycle as it really was. owner: (m,) virtual owners, rows."""
+    """A snapshot with virtual owners. recorded: the cycle as it really was. owner: (m,) rows of the virtual owners."""
 
     snapshot: Snapshot
     recorded: RecordedCycle
@@ -43,7 +43,7 @@ class VirtualSnapshot:
 
     @property
     def orphans(self) -> tuple[str, ...]:
-        """The bundles that need an owner, unless they are being split."""
+        """Names of the bundles that have no virtual owner and are not being split."""
         bundles = self.snapshot.load.bundles
         return tuple(bundles.names[row] for row in np.flatnonzero((self.owner < 0) & ~bundles.in_flight).tolist())
 
@@ -52,7 +52,7 @@ class VirtualSnapshot:
 class VirtualCluster:
     """The virtual cluster of one policy.
 
-    of: fingerprint of the two policies. acting: name of the one that acts. begun: why it began when it did.
+    of: fingerprint of the two policies. acting: name of the one that acts. begun: why the comparison began.
     """
 
     of: str = ""
@@ -67,9 +67,9 @@ class VirtualCluster:
     def see(
         self, real: Snapshot, ring: SampleRing, of: str, acting: str, stored: ShadowState | None
     ) -> VirtualSnapshot:
-        """The next cycle. real: as measured, with recent samples. ring: the ring that they come from.
+        """The virtual snapshot of the next cycle. real: the measured one, with recent samples, which come from `ring`.
 
-        of, acting: of the two policies, as they are now. stored: what another process left; None nothing.
+        of, acting: as for the class, but current. stored: the state that another process has stored; None if none.
         """
         load = _settled(real)
         if self.comparison is None and stored is not None:
@@ -83,15 +83,15 @@ class VirtualCluster:
             raise ValueError("a snapshot without recent samples has no virtual cluster")
         owner = self._owners.rows(load)
         if np.array_equal(owner, load.bundles.owner):
-            self._ring = copy.copy(ring)  # it shares the past, until the owners differ
+            self._ring = copy.copy(ring)  # both have the same past until the owners differ
         bundles = replace(load.bundles, owner=owner, last_unload=self._owners.moved)
         virtual = replace(load, brokers=recorded.brokers_with(owner), bundles=bundles, recent=None)
         return VirtualSnapshot(replace(real, load=self._ring.add(virtual)), recorded, owner)
 
     def take(self, seen: VirtualSnapshot, given: Sequence[Move], moves: Sequence[Move], interval: float) -> None:
-        """Let moves land by the next cycle, and count the cycle. given: owners of bundles that had none.
+        """Let moves land before the next cycle, and add this cycle to the comparison.
 
-        interval: seconds from one cycle to the next.
+        given: first owners of bundles without one. interval: seconds from one cycle to the next.
         """
         assert self.comparison is not None
         real, virtual = seen.recorded.load, seen.snapshot.load
@@ -108,13 +108,13 @@ class VirtualCluster:
         self.comparison = self.comparison.after(sums, real.now)
 
     def state(self, seen: VirtualSnapshot, epoch: int) -> ShadowState:
-        """What must survive a restart, after `take`."""
+        """The state that must survive a restart. Call it after `take`."""
         assert self.comparison is not None
         displaced = self._owners.displaced(seen.recorded.load)
         return ShadowState(self.of, self.acting, self.begun, self.comparison, displaced, epoch)
 
     def report(self, state: ShadowState) -> ShadowReport:
-        """What the status says."""
+        """What the policy's status reports."""
         return ShadowReport(self.acting, self.begun, state.comparison, len(state.displaced or ()))
 
     def _restore(self, stored: ShadowState, load: ClusterLoad) -> None:
@@ -122,7 +122,7 @@ class VirtualCluster:
         self._owners = VirtualOwners.restored(stored.displaced or {}, load)
 
     def _why_anew(self, load: ClusterLoad, of: str, acting: str, stored: ShadowState | None) -> str:
-        """Why the comparison begins anew; empty when it goes on."""
+        """Why the comparison begins again; empty if it goes on."""
         compared = self.comparison
         if compared is None:
             return "the shadow is new"
@@ -144,7 +144,7 @@ class VirtualCluster:
 
 
 def _settled(real: Snapshot) -> ClusterLoad:
-    """The load as if moves that really happen had landed. Only bundles that are being split are in flight."""
+    """The load as if all real moves under way had landed. Only bundles that are being split are in flight."""
     load = with_moves_in_flight(real.load)
     splitting = np.array([bool(real.records[name].split) for name in load.bundles.names], dtype=bool)
     count = len(load.bundles)

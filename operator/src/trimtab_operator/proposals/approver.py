@@ -4,7 +4,7 @@
 and `proposals.store` keeps the state.
 
 A waiting proposal is withdrawn when it expires, when the policy is edited, or when one of its brokers is gone, not
-ready or closed. A bundle that has changed fails only its own move, when that move is to be written.
+ready, or no longer takes bundles. If a bundle has changed, only its own move fails, at the time it would be written.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def in_short(proposal: Proposal) -> str:
 
 
 REPORT_EVERY = 2.0
-"""Seconds between two reports of an execution's progress, and between two writes of it. Its end is reported at once.
-Progress that was not stored is found again from the bundles."""
+"""Minimum number of seconds between two reports of an execution's progress, and between two writes of it. Its end is
+reported immediately. After a restart, progress that was not stored is found again from the bundles."""
 
 
 @dataclass(slots=True)
@@ -96,9 +96,10 @@ class Approver:
         return self._standing or Standing()
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> bool:
-        """Take the command if there is one, and advance the execution; whether a person asked for a new plan at once.
+        """Take the command if there is one, and advance the execution.
 
-        policy: as read. Raises `ApiError`.
+        Returns whether a person requested a new plan, which must follow immediately. policy: as read. Raises
+        `ApiError`.
         """
         self._generation = run.settings.generation
         await self._load()
@@ -122,7 +123,7 @@ class Approver:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`.
 
         load: the load that was planned for. findings: what automatic approval judges by. A proposal that meets its
-        criteria is approved at once.
+        criteria is approved immediately.
         """
         self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
         if settings.mode is Mode.APPROVE and not proposal.empty and may(self.standing.state, Event.OFFER):
@@ -209,7 +210,7 @@ class Approver:
         self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _follow_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
-        """Start when the mode becomes Approve. When it becomes another one, stop, and withdraw a waiting proposal."""
+        """Start when the mode becomes Approve. When it becomes another mode, stop, and withdraw a waiting proposal."""
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode
@@ -237,7 +238,7 @@ class Approver:
     # -- commands --
 
     async def _take_command(self, settings: Settings) -> bool:
-        """Take the command that the API server has now. Returns whether it asks for a new plan at once."""
+        """Take the command that the API server has now. Returns whether a new plan must follow immediately."""
         policy = await self.cluster.api.get(POLICIES, self.cluster.namespace, self.policy)
         asked, meta = Asked.of(policy), policy["metadata"]
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
@@ -267,7 +268,7 @@ class Approver:
         elif event is Event.STOP:
             message = self._stop()
         else:
-            message = "a new proposal was asked for: the next cycle that would move something offers it"
+            message = "a new proposal was requested: the next cycle that would move something offers it"
         await self._pass(event, message)
         return message
 

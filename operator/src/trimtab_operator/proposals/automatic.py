@@ -1,6 +1,7 @@
 """Automatic approval in mode Approve: the criteria of `spec.approval.auto`, judged when a proposal is made.
 
-It stands between Approve and Auto: small plans with a clear gain are carried out, and a person decides on the rest.
+It is a middle way between Approve and Auto: small plans with a clear gain are carried out. A person decides on the
+others.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from trimtab_strategies.model import counted
 from trimtab_strategies.protocols import Predictions
 
 BY_CRITERIA = "spec.approval.auto"
-"""Stands for the user who approved."""
+"""Recorded instead of the name of a user who approved."""
 
 RIGHT = 0.7
 """Ratio of right predictions from which they are trusted."""
 
 LEAST_JUDGED = 5
-"""Number of judged predictions below which they show nothing."""
+"""Number of judged predictions from which they can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What is judged beside the proposal. closed: why `spec.windows` do not allow a move now; empty if they do.
+    """What is judged besides the proposal. closed: why `spec.windows` do not allow a move now; empty if they do.
 
     predictions: how good the shedder's last ones were; None if it makes none.
     """
@@ -48,7 +49,7 @@ def failed_criterion(criteria: AutoApproval, proposal: Proposal, findings: Findi
 
 
 def predicted_gain(proposal: Proposal) -> float | None:
-    """Percentage points by which the moves make the largest range of usage smaller; None if no usage is known."""
+    """Percentage points by which the moves narrow the largest range of usage; None if no usage is known."""
     ranges = proposal.ranges
     if not ranges:
         return None

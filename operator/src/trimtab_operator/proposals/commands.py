@@ -1,7 +1,7 @@
-"""Commands about a proposal: the annotations of a policy, why one is refused, and what came of it.
+"""Commands about a proposal: the annotations of a policy, why a command is refused, and its result.
 
-An annotation is read from the API server and removed once it is taken. The object that a handler gets may be older, and
-still have an annotation that was taken already.
+An annotation is read from the API server and removed once its command is taken. The object that a handler gets may be
+older, and still have an annotation whose command was taken already.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Asked:
 
     @classmethod
     def of(cls, policy: Mapping[str, Any]) -> Self | None:
-        """The command that a BalancingPolicy object carries, None without one."""
+        """The command in the annotations of a BalancingPolicy object, None without one."""
         annotations = policy["metadata"].get("annotations") or {}
         word = annotations.get(REBALANCE_ANNOTATION)
         if word is None:
@@ -76,14 +76,14 @@ _INSTEAD = {
     Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
     Mode.SHADOW: "it moves nothing and proposes nothing; its comparison is in `trimtab status {policy} -n {namespace}`",
     Mode.AUTO: (
-        "it moves by itself; `trimtab pause {policy} -n {namespace}` ends that at once, Approve would ask before each "
-        "proposal"
+        "it moves by itself; `trimtab pause {policy} -n {namespace}` stops that immediately, and in mode Approve each "
+        "proposal waits for a person"
     ),
 }
 """Advice for a command in a mode without proposals."""
 
 _QUOTED = 40
-"""Characters of a command that its answer quotes."""
+"""Maximum number of characters of a command that its answer quotes."""
 
 
 def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> str | None:
@@ -101,5 +101,5 @@ def refusal(word: str, pinned: str, standing: Standing, settings: Settings) -> s
         why = REFUSALS[standing.state][event]
         return f"{standing.message}; {why}" if standing.message else why
     if event is Event.APPROVE and pinned and standing.kept is not None and pinned != standing.kept.id:
-        return f"it is for proposal {pinned[:_QUOTED]}, and the one there is now is {standing.kept.id}"
+        return f"it is for proposal {pinned[:_QUOTED]}, and the current one is {standing.kept.id}"
     return None

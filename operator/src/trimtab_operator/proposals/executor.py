@@ -1,10 +1,10 @@
 """Carries out an approved proposal: notes which moves landed, validates the next ones, and writes them.
 
-At most `limits.maxMovesInFlight` moves are pending at once. A move that a disruption budget does not let through keeps
-its place until the budget has enough left, while later ones go on.
+At most `limits.maxMovesInFlight` moves are pending at the same time. A move that a disruption budget does not allow
+keeps its place until the budget has enough left. Later moves do not wait for it.
 
-Each move is validated when it is written, by a table of checks: functions that return why not, or None. A move that is
-refused then is never tried again, because the load that it was planned for changes.
+Each move is validated when it is written, by a table of checks. A check is a function that returns why the move must
+not be written, or None. A move that is refused is never tried again, because the load that it was planned for changes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _destination(move: Move, _record: BundleRecord, context: ValidationContext) 
     if not broker.schedulable:
         return Reason.UNSCHEDULABLE, f"broker {move.destination} takes no bundles (spec.schedulable)"
     if broker.name in context.closed:
-        return Reason.UNSCHEDULABLE, f"the pod of broker {move.destination} is ending, or its node takes no pods"
+        return Reason.UNSCHEDULABLE, f"the pod of broker {move.destination} is terminating, or its node is cordoned"
     if not context.trusted.get(move.destination, True):
         return Reason.UNTRUSTED, f"the metrics of broker {move.destination} are not trusted now"
     return None
@@ -137,19 +137,19 @@ QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _names
 
 
 MOST_WAITING = 500
-"""Moves that may wait for a budget in one round. Further ones are not asked about until the next round."""
+"""Number of moves that wait for a budget after which a round ends. The next round checks the others."""
 
 TRIES = 3
-"""Writes of a bundle that may fail: by a conflict with another client, or without an answer. Then its move fails."""
+"""Failed writes of a bundle after which its move fails: by a conflict with another client, or without an answer."""
 
 
 @dataclass(slots=True)
 class Executor:
     """Carries out the execution of one proposal.
 
-    failed: writes that failed, by row. unsure: by row, the resourceVersion on which a write conflicted. Our own write
-    may be the reason, as its answer may have been lost. So the move keeps its place until the store shows the bundle
-    as it is now. unanswered: rows whose write got no answer. Their bundles are read again before anything else.
+    failed: number of failed writes, by row. unsure: by row, the resourceVersion on which a write conflicted. It may
+    have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the store shows
+    the bundle as it is now. unanswered: rows whose write got no answer. Their bundles are read again first.
     written: number of moves that the last `advance` wrote, also when it failed.
     """
 
@@ -161,9 +161,9 @@ class Executor:
     written: int = 0
 
     async def resume(self) -> None:
-        """Count as pending what a former process wrote and did not store. Raises `ApiError`.
+        """Count as pending the moves that a former process wrote without storing its progress. Raises `ApiError`.
 
-        It lists the bundles: the store may be older than those writes.
+        It lists the bundles, because the store may be older than those writes.
         """
         waiting = {self.execution.name(row): row for row in self.execution.waiting(len(self._moves))}
         if not waiting:
@@ -175,7 +175,7 @@ class Executor:
                     self.execution.wrote(row)
 
     async def _resolve(self) -> None:
-        """Count as pending the writes without an answer that were carried out. Raises `ApiError`."""
+        """Count as pending those writes without an answer that succeeded. Raises `ApiError`."""
         for row in sorted(self.unanswered):
             objects = BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
             raw = await objects.get(self.execution.name(row))
@@ -187,8 +187,7 @@ class Executor:
     async def follow(self) -> bool:
         """Mark the pending moves that have ended. Returns whether any has. Raises `ApiError`.
 
-        A move fails only by what the API server has now. The store may be older than the write of the move, which a
-        former process made.
+        A move fails only by what the API server has now. The store may be older than a write by a former process.
         """
         seen = self.cluster.stores.bundles.items
         if not (names := self.execution.superseded(seen)):
@@ -252,7 +251,7 @@ class Executor:
         return self.execution.proposal.moves
 
     def _sift(self, rows: list[int], context: ValidationContext) -> list[int]:
-        """Return the `rows` to write. The others are marked as failed, or as already written."""
+        """Return which of `rows` to write. Marks others as failed or already written, and skips those in doubt."""
         possible = list[int]()
         for row in rows:
             move, name = self._moves[row], self.execution.name(row)
@@ -270,7 +269,7 @@ class Executor:
         return possible
 
     async def _admitted(self, rows: list[int], run: PolicyRun) -> list[int]:
-        """Those of `rows` that the disruption budgets let through. The others are held until the next round."""
+        """Those of `rows` that the disruption budgets allow. The others are held until the next round."""
         requests = []
         for row in rows:
             move, record = self._moves[row], self._record(self.execution.name(row))
@@ -289,7 +288,7 @@ class Executor:
         return record is not None and record.resource_version == self.unsure.get(row)
 
     def _under_way(self, move: Move, name: str) -> bool:
-        """Whether the destination is the desired owner already: written by us before a restart or by another client."""
+        """Whether the destination is the desired owner already. We wrote it before a restart, or another client did."""
         record = self._record(name)
         return record is not None and record.owner == move.destination
 

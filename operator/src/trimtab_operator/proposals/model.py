@@ -1,7 +1,7 @@
 """`Proposal`: one whole plan as it is shown, stored and carried out, with its cost to clients.
 
-It is a value of plain Python: arrays are rounded into tuples. So the stored proposal is the shown one, and proposals
-can be compared. The cost is the number of connections and topics that its moves interrupt, and for how long.
+It is a value of plain Python: arrays become tuples of rounded numbers. So the stored proposal equals the shown one, and
+proposals can be compared. The cost is the number of connections and topics that its moves interrupt, and for how long.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Interruption by moves and splits. connections: producers and consumers. unknown: bundles without known topics.
+    """How many clients the moves and splits interrupt, and for how long.
 
-    seconds: duration, from the latest moves of each bundle's namespace: the median of their medians. worst: the longest
-    sampled one. Both None where nothing was measured, or nothing measures moves.
-    unmeasured: bundles of namespaces without measured moves; None where nothing measures moves.
+    connections: producers and consumers. unknown: bundles whose topics are not known. seconds: the expected duration.
+    For each bundle, the median of its namespace's latest moves is taken. `seconds` is the median of these.
+    worst: the longest measured duration. Both are None if no move was measured.
+    unmeasured: bundles in namespaces without a measured move; None if moves are not measured at all.
     """
 
     connections: int
@@ -45,15 +46,15 @@ class Cost:
     unmeasured: int | None = None
 
     def __str__(self) -> str:
-        unknown = f", of {counted(self.unknown, 'bundle')} unknown" if self.unknown else ""
+        unknown = f"; for {counted(self.unknown, 'bundle')} they are unknown" if self.unknown else ""
         return f"{counted(self.connections, 'connection')}, {counted(self.topics, 'topic')}{unknown}{self.duration}"
 
     @property
     def duration(self) -> str:
-        """Text on the duration, to append to a sentence; empty where moves are not measured."""
+        """Text about the duration, to append to a sentence; empty where moves are not measured."""
         if self.seconds is None or self.worst is None:
             return "; for how long is not measured yet" if self.unmeasured else ""
-        rest = f", of {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
+        rest = f"; for {counted(self.unmeasured, 'bundle')} not measured yet" if self.unmeasured else ""
         return f"; publishers for about {in_seconds(self.seconds)}, {in_seconds(self.worst)} the longest sampled{rest}"
 
 
@@ -174,11 +175,11 @@ class Proposal:
 
     @cached_property
     def ranges(self) -> list[dict[str, Any]]:
-        """For each resource with a known usage the lowest and highest usage of a broker, before and after, percent."""
+        """The lowest and highest usage of a broker, percent, before and after the moves, for each known resource."""
         return _ranges(self.before, self.after)
 
     def to_json(self) -> str:
-        """The whole proposal, as stored."""
+        """The whole proposal as JSON, to be stored."""
         plain = {name: getattr(self, name) for name in _PLAIN}
         value = {
             "version": 1,
@@ -227,7 +228,7 @@ class Proposal:
 
 
 def blank(state: ProposalState | None, message: str) -> dict[str, Any]:
-    """The status of a proposal that is not there."""
+    """The status while there is no proposal."""
     lists = dict[str, Any](moves=[], splits=[], ranges=[], brokers=[], total=0, totalSplits=0)
     absent = dict.fromkeys(("id", "madeAt", "expiresAt", "cpuBefore", "cpuAfter", "cost"))
     return {"state": None if state is None else str(state), "message": message or None, **lists, **absent}
@@ -238,12 +239,12 @@ _OF_A_MOVE = ("bundle", "source", "destination", "reason", "load")
 
 
 def _fitting(found: Any) -> Any:
-    """A proposal that was read. Raises `UnreadableContentError` if a part does not fit the others."""
+    """Return a proposal that was read. Raises `UnreadableContentError` if a part does not fit the others."""
     if len(found.names) != len(found.moves) + len(found.splits):
-        raise UnreadableContentError(f"the proposal names {len(found.names)} bundles, and moves or splits others")
+        raise UnreadableContentError(f"the proposal has {len(found.names)} names, not one for each move and split")
     for usage in (found.before, found.after):
         if len(usage) != len(found.brokers) or any(len(row) != len(RESOURCES) for row in usage):
-            raise UnreadableContentError("the proposal's usage is not that of its brokers")
+            raise UnreadableContentError("the proposal's table of usage does not fit its brokers and resources")
     storable_time(found.made_at)
     if found.expires_at != math.inf:
         storable_time(found.expires_at)
@@ -251,7 +252,7 @@ def _fitting(found: Any) -> Any:
 
 
 def storable_time(value: Any) -> float:
-    """A stored time (epoch seconds). Raises `ValueError` and `TypeError` for one that can't be shown."""
+    """Return a stored time (epoch seconds). Raises `ValueError` or `TypeError` if it can't be shown."""
     found = float(value)
     if not 0 <= found < _LATEST:
         raise ValueError(f"{found:g} is not a time")
@@ -295,7 +296,7 @@ def _range(values: list[float | None]) -> dict[str, float] | None:
 
 
 def _changes(brokers: tuple[str, ...], before: Percents, after: Percents) -> list[dict[str, Any]]:
-    """CPU of the brokers whose CPU changes most, those first."""
+    """CPU of the brokers whose CPU changes most, largest change first."""
     known = [
         (name, now[CPU], then[CPU])
         for name, now, then in zip(brokers, before, after, strict=True)

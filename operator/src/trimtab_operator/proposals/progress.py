@@ -1,9 +1,9 @@
 """`Execution`: progress of an approved proposal, move by move. Pure bookkeeping from the Bundle objects.
 
-Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object is created, which has its
-own status. Each row has a mark: waiting, written, landed or failed. The marks are stored, but the bundles decide: a
-waiting move whose bundle is already moving (the operator ended between the write and the store) counts as written, so
-no move is made twice.
+Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object, which has its own
+status, is created. Each row has a mark: waiting, written, landed or failed. The marks are stored, but the bundles
+decide. If the operator stopped after it wrote a move and before it stored the mark, the bundle is already moving. Then
+the waiting move counts as written, so no move is made twice.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from trimtab_strategies.model import HeldBack, Reason, counted
 
 SHOWN_FAILURES = 20
 MOST_OF_A_WAIT = 1024
-"""Characters of the text on moves that wait."""
+"""Maximum number of characters of the text about moves that wait."""
 MOST_OF_A_NAME = 256
-"""Characters of a user's name in the status."""
+"""Maximum number of characters of a user's name in the status."""
 
 
 class Mark(StrEnum):
-    """State of one move: one character, as there may be 10,000 moves."""
+    """State of one move: one character, because there may be 10,000 moves."""
 
     WAITING = "."
     WRITTEN = ">"
@@ -45,7 +45,7 @@ class Execution:
 
     marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
-    held: by row, why a disruption budget does not let a waiting move through; of the current round.
+    held: by row, why a disruption budget does not allow a waiting move in this round.
     """
 
     proposal: Proposal
@@ -117,14 +117,14 @@ class Execution:
         self._mark(row, Mark.FAILED)
 
     def follow(self, bundles: Mapping[str, BundleRecord]) -> bool:
-        """Mark the pending moves that have ended according to `bundles`; whether one has."""
+        """Mark the pending moves that have ended according to `bundles`. Returns whether any has."""
         before = len(self._open)
         for row in self._seen(bundles):
             self._follow(row, bundles.get(self.name(row)))
         return len(self._open) < before
 
     def superseded(self, bundles: Mapping[str, BundleRecord]) -> list[str]:
-        """Names of the bundles whose pending move would fail by `bundles`, which may be older than our write."""
+        """Names of the bundles whose pending move would fail by `bundles`. These may be older than our write."""
         return [
             self.name(row)
             for row in self._seen(bundles)
@@ -156,7 +156,7 @@ class Execution:
         self.marks[row] = mark
 
     def to_json(self) -> str:
-        """The progress, as stored."""
+        """The progress as JSON, to be stored."""
         value = {
             "proposal": self.proposal.id,
             "started": self.started,

@@ -1,8 +1,8 @@
 """The states of a proposal and their transitions: one table, which the code executes and the docs draw.
 
 The names are those of Strimzi's KafkaRebalance. A transition that is not in the table can't happen. A command without a
-transition is refused with the text of `REFUSALS`. A command may come twice, because the operator may end between its
-execution and its answer; the second one then changes nothing.
+transition is refused with the text of `REFUSALS`. If the operator stops after it executed a command and before it
+answered, it reads the command again. The second time, the command changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BECAME = {
     Event.REFRESH: "Refreshed",
     Event.STOP: "Stopped",
 }
-"""Events that are counted in the metric `trimtab_proposals_total`, and their label."""
+"""Events that the metric `trimtab_proposals_total` counts, and the label of each."""
 
 
 _S = ProposalState
@@ -97,9 +97,9 @@ MEANINGS: Mapping[ProposalState, str] = {
     _S.PENDING_PROPOSAL: "nothing is proposed; the next cycle that plans something offers it",
     _S.PROPOSAL_READY: "a proposal waits for `approve`; cycles measure and report, and leave it as it is",
     _S.REBALANCING: "the approved moves are being written, `limits.maxMovesInFlight` at a time",
-    _S.READY: "all moves have landed; the next cycle that plans something offers that",
-    _S.NOT_READY: "all moves have ended, and some failed; the next cycle that plans something offers that",
-    _S.STOPPED: "no move is written and none is proposed until `refresh`; open moves land or are withdrawn",
+    _S.READY: "all moves have landed; the next cycle that plans something offers it",
+    _S.NOT_READY: "all moves have ended, and some failed; the next cycle that plans something offers it",
+    _S.STOPPED: "no move is written and none is proposed until `refresh`; pending moves land or are withdrawn",
 }
 """What each state means to a person."""
 

@@ -1,7 +1,7 @@
 """Stores a policy's proposal, and the progress of an approved one, in the ConfigMap ``trimtab-proposal-<policy>``.
 
 So a restarted operator, or a new leader, continues with exactly the proposal that was shown. A ConfigMap holds a
-mebibyte; 10,000 moves take half of that, compressed.
+mebibyte. 10,000 moves, compressed, take half of that.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.js
 class Standing:
     """State of a policy's proposals.
 
-    message: for people. proposal: the waiting one, None in every other state. execution: of the last approved proposal,
-    None before.
+    message: for people. proposal: the waiting one, None in every other state. execution: that of the proposal that was
+    approved last; None if none has been approved yet.
     """
 
     state: ProposalState = ProposalState.PENDING_PROPOSAL
@@ -47,7 +47,7 @@ class Standing:
 
 
 def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Standing]:
-    """The store of one policy's `Standing`. uid: of the policy; a new policy of its name starts empty."""
+    """The store of one policy's `Standing`. uid: of the policy; a new policy of the same name starts empty."""
     stored_format = StoredFormat(
         encode=lambda standing, stored: _encoded(standing, stored, uid),
         decode=lambda texts: _decoded(texts, uid),
@@ -58,7 +58,7 @@ def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMap
 
 
 def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str, Text]:
-    """The texts by key. The proposal is encoded only if it is a new one: that takes 0.1 s for 10,000 moves."""
+    """The texts by key. The proposal is encoded only if it is new, because that takes 0.1 s for 10,000 moves."""
     kept, execution = standing.kept, standing.execution
     state = {"state": standing.state, "message": standing.message, "uid": uid}
     under_way = execution is not None and execution.proposal is kept

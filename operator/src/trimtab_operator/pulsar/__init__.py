@@ -1,1 +1,1 @@
-"""A real Pulsar cluster as its admin REST shows it: a client with errors to tell apart. Knows nothing of Kubernetes."""
+"""Connects Trimtab to a Pulsar cluster: a client of its admin REST API, its objects in Kubernetes, its own balancer."""

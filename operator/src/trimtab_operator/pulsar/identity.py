@@ -16,12 +16,12 @@ from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError, 
 WHERE = "spec.pulsar.auth"
 
 Admit = Callable[[str], str]
-"""Returns the URL to use for a URL. Raises `RefusedUrlError` if it is not allowed."""
+"""Checks a URL and returns it in the form to use. Raises `RefusedUrlError` if it is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The contents of the Secrets at one time, comparable by equality. Never log them."""
+    """The contents of the Secrets at one time, comparable with ``==``. Never log them."""
 
     credentials: Credentials = NO_CREDENTIALS
     client: Client | None = None

@@ -33,7 +33,7 @@ ConditionValues = tuple[str, str, str]
 
 @dataclass(slots=True)
 class Changes:
-    """Broker objects to create, then merge-patches for the status of Brokers by name, and Brokers to delete."""
+    """What to do, in order: Brokers to create, merge-patches for the status of Brokers by name, Brokers to delete."""
 
     create: list[dict[str, Any]] = field(default_factory=list)
     status: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -52,14 +52,14 @@ def discover(
 ) -> Changes:
     """The changes after which every pod that matches a selector has a Broker, and each Broker's readiness is current.
 
-    policy_of: by name of a broker, the policy that selects it, for its status. forgotten: names of brokers without
-    bundles whose pod has been gone for so long that it won't return. ids: where Pulsar is linked, the id of each broker
-    that it lists as active; a broker that it does not list is not ready.
+    policy_of: the policy that selects each broker, for its status. forgotten: names of brokers without bundles whose
+    pod has been gone for so long that it won't return. ids: if Pulsar is linked, the id of each broker that it lists as
+    active, by name. A broker that it does not list is not ready.
 
-    A Broker is named after its pod. A Broker without its pod stays and is not ready: its settings, such as
-    `schedulable`, outlive a restart. Once forgotten it is deleted, if discovery made it and no person has set anything:
-    otherwise a cluster that was scaled down would seem to have lost brokers forever. A Broker that names no pod was
-    declared by a person, and is always ready.
+    A Broker is named after its pod. A Broker whose pod is gone is not ready, but stays, so that its settings, such as
+    `schedulable`, survive a restart. Once forgotten it is deleted, if discovery created it and no person has changed
+    it. Otherwise a cluster that was scaled down would seem to have lost brokers forever. A Broker that names no pod was
+    declared by a person. Without a linked Pulsar it is always ready.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
@@ -91,13 +91,13 @@ def _status(
         status["conditions"] = set_condition(broker.conditions, BrokerCondition.READY, *wanted, broker.generation, now)
     if policy != broker.policy:
         status["policy"] = policy
-    if broker.generation != broker.observed_generation:  # kstatus waits for that: Helm's --wait, Flux
+    if broker.generation != broker.observed_generation:  # kstatus waits for this (Helm's --wait, Flux)
         status["observedGeneration"] = broker.generation
     return status
 
 
 def _readiness(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, str] | None) -> ConditionValues:
-    """The condition `Ready` of a Broker; without a list of Pulsar's (`ids`) its pod alone decides."""
+    """The condition `Ready` of a Broker. If no Pulsar is linked (`ids` is None), its pod alone decides."""
     listed = ids is not None and broker.name in ids
     if pod is None and broker.pod and not listed:
         return _not_ready(f"pod {broker.pod} does not exist")
@@ -118,7 +118,7 @@ def _not_ready(text: str) -> ConditionValues:
 
 
 def _first_status(pod: PodRecord, now: float) -> dict[str, Any]:
-    """The status of a new Broker whose pod is ready: it counts at once, not as lost first."""
+    """The status of a new Broker whose pod is ready, so that it never counts as lost first."""
     values = _serving([f"pod {pod.name} is ready"])
     return {"ready": True, "conditions": set_condition([], BrokerCondition.READY, *values, 1, now)}
 
@@ -226,5 +226,5 @@ def _shown(broker: BrokerRecord, which: BrokerCondition) -> ConditionValues | No
 
 
 def _outdated(broker: BrokerRecord, which: BrokerCondition) -> bool:
-    """Whether the condition is of an older generation of the Broker, which `kubectl wait` ignores."""
+    """Whether the condition is of an older generation of the Broker. `kubectl wait` ignores such a condition."""
     return any(c["type"] == which and c.get("observedGeneration", 0) < broker.generation for c in broker.conditions)

@@ -28,7 +28,7 @@ from trimtab_strategies.model import HeldBack, Reason
 log = logging.getLogger(__name__)
 
 ASSIGN_WITHIN = 5.0
-"""Seconds that unassigned bundles wait until the cluster is measured. Then they get owners without its load."""
+"""Seconds that unassigned bundles wait for a measurement of the cluster. After that they get owners without it."""
 
 MANY = 2_000
 """Number of bundles from which repairs are computed in a thread: they take about 2 ms per thousand."""
@@ -38,7 +38,8 @@ RETRY_UNASSIGNED = 10.0
 
 APPEARS_WITHIN = 10.0
 """Seconds that bundles of a restarting broker wait until the pod that restarted before it counts as a broker.
-A StatefulSet ends the next pod as soon as that one is ready. On any other broker the bundles would move twice."""
+A StatefulSet terminates the next pod as soon as the restarted one is ready. Any other broker would be restarted later,
+and its bundles would move again."""
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class BundleReconciler:
     _waits_until: float = inf
 
     async def reconcile(self, run: PolicyRun, publisher: StatusPublisher) -> None:
-        """Run one round. Raises `ApiError` only for errors of the whole round, not for conflicts of a bundle."""
+        """Run one round. Raises `ApiError` only for errors of the whole round, not for a conflict on one bundle."""
         settings, now, pending_moves = run.settings, self.cluster.clock(), self.cluster.pending_moves
 
         def mine(bundle: str) -> bool:
@@ -97,7 +98,7 @@ class BundleReconciler:
         settings: Settings,
         publisher: StatusPublisher,
     ) -> None:
-        """Leave the bundles of lost brokers when too many are lost at once: the snapshot is then probably wrong.
+        """Leave bundles with lost brokers if too many are lost at the same time: the snapshot is then probably wrong.
 
         A lost broker whose Broker object was deleted counts, too, as long as it owns one of `bundles`.
         """
@@ -130,7 +131,7 @@ class BundleReconciler:
 
     async def _assign(self, work: BundleRepairs, run: PolicyRun) -> list[WriteResult]:
         freed, spaces = {bundle.name for bundle in work.frees}, self.cluster.stores.topic_namespaces.items
-        # a bundle without its TopicNamespace will be deleted too, and the name by which it is measured is unknown
+        # a bundle whose TopicNamespace is gone will be deleted too, and its name in the metrics is unknown
         unassigned = [
             (bundle, why)
             for bundle, why in work.unassigned
@@ -145,7 +146,7 @@ class BundleReconciler:
         self._tried, self._retry_at = names, now + RETRY_UNASSIGNED
         seen = await self._look(run)
         found = {record.name: (full, record.resource_version) for full, record in seen.records.items()}
-        # what a person or a broker has changed since waits for the next round
+        # a bundle that a person or a broker has changed since then waits for the next round
         spelling = {
             b.name: found[b.name][0] for b, _ in unassigned if found.get(b.name, ("", ""))[1] == b.resource_version
         }
@@ -158,7 +159,7 @@ class BundleReconciler:
         return done
 
     async def _place(self, wanted: Sequence[str], why: Reason, seen: Snapshot, run: PolicyRun) -> list[WriteResult]:
-        """Give owners to the bundles `wanted` (Pulsar's spelling). Budgets hold none back, but lost brokers cost."""
+        """Give owners to the bundles `wanted` (Pulsar's spelling). Budgets are charged, but hold none back."""
         plan = (await assign_owners(seen, wanted, why, run)).decision.plan
         if why in UNRESTRAINED:
             requests = [MoveRequest(seen.records[m.bundle], m.bundle, m.source, m.destination, why) for m in plan.moves]
@@ -167,7 +168,7 @@ class BundleReconciler:
         return [*written, *(_not_placed(held) for held in plan.held_back)]
 
     async def _with_a_place(self, unassigned: list[tuple[BundleRecord, Reason]]) -> list[tuple[BundleRecord, Reason]]:
-        """Those that overlap no other bundle: an owner of an overlapping one would be a second owner of its hashes."""
+        """Those that overlap no other bundle. If one that overlaps got an owner, hashes would have two owners."""
         rings = self.cluster.rings
         await rings.examined({bundle.topic_namespace for bundle, _ in unassigned})
         return [(bundle, why) for bundle, why in unassigned if not rings.overlaps(bundle)]
@@ -193,7 +194,7 @@ class BundleReconciler:
         return now < self._waits_until
 
     async def _look(self, run: PolicyRun) -> Snapshot:
-        """The cluster as measured, or as the resources describe it when the measurement fails."""
+        """The measured snapshot, or one from the objects alone if the measurement fails."""
         if self.cluster.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):

@@ -1,11 +1,12 @@
 """Reports Bundles that do not cover the hash ring of their TopicNamespace: condition `Ready`, and Events.
 
-It reports namespaces that the operator has cut, once a fault has lasted for `SETTLES`. It does not while they are being
-cut or deleted, nor while a Pulsar cluster is linked, which keeps the ring itself.
+It reports only namespaces that the operator has cut into bundles, and only faults that have lasted for `SETTLES`. It
+reports nothing of a namespace that is being cut or deleted, and nothing at all while a Pulsar cluster is linked: Pulsar
+itself keeps the ring complete.
 
 | found | reported |
 |---|---|
-| no bundle has a range of hashes | `Ready=False`, reason `Gap`, and the range |
+| no bundle covers a range of hashes | `Ready=False`, reason `Gap`, and the range |
 | bundles overlap | `Ready=False`, reason `Overlap`, and the bundles that get no owner |
 | bundles of a TopicNamespace that does not exist | an Event on one of them: there is no condition to write |
 """
@@ -88,7 +89,7 @@ class RingStatus:
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
-        """Bundles by their TopicNamespace, if it does not exist; without those that it owns, which are deleted too."""
+        """Bundles by their TopicNamespace, if that does not exist. Those that it controlled are left out."""
         rings, spaces = self.cluster.rings, self.cluster.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()
@@ -126,7 +127,7 @@ class RingStatus:
             await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
 
     async def _report_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
-        """One Event for each unknown TopicNamespace, however many bundles name it."""
+        """Post one Event for each unknown TopicNamespace, however many bundles name it."""
         for space in sorted(strays.keys() - self._strays):
             names = [bundle.name for bundle in strays[space]]
             which = f"{counted(len(names), 'bundle')} ({some(names, _SHOWN)}) get no owner from Trimtab"
@@ -163,7 +164,7 @@ def _overlaps(ring: Ring) -> str:
         return f"{pair[0]} overlaps {pair[1]}" + (" (brokers serve both)" if pair[0] in ring.served else "")
 
     first = sorted(ring.overlaps.items(), key=lambda pair: (pair[0] not in ring.served, pair))
-    return f"{some(first, _SHOWN, words=told)}: delete each first one, it gets no owner"
+    return f"{some(first, _SHOWN, words=told)}: delete the first bundle of each pair, it gets no owner"
 
 
 def _reported(record: TopicNamespaceRecord) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
 """Reconciles TopicNamespaces: creates the first bundles at Pulsar's default boundaries, and sets the condition `Valid`.
 
 The CRD can't validate isolation and zones, which depend on the brokers and on regular expressions. So the condition
-reports them, also while no policy runs. A cycle still runs, and lists the namespace among what it held back.
+reports their faults, even while no policy runs. Cycles still run, and list such a namespace as held back.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trimtab_strategies.model import NamespacePolicy, Reason
 
 
 def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping[str, Any]]:
-    """Manifests of the bundles of the TopicNamespace object `name`, which owns them, so they are deleted with it."""
+    """Manifests of the first bundles of the TopicNamespace `name`. It owns them, so they are deleted with it."""
     edges = [f"0x{edge:08x}" for edge in default_boundaries(spec.bundles)]
     return [
         bundle_manifest(bundle_name(spec.tenant, spec.name, lower, upper), name, uid, lower, upper, {})
@@ -47,18 +47,18 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
 
 
 async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> bool:
-    """Create the first bundles of a TopicNamespace object, and write its status. False: another object has them.
+    """Create the first bundles of a TopicNamespace object, and write its status. False if another object has them.
 
-    This happens once for each namespace: later only splits change the bundles. After an interruption, the next call
+    This happens once for each namespace. Later only splits change the bundles. After an interruption, the next call
     creates the missing bundles. If another object names the same namespace and has its bundles, none are created. With
-    a linked Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError` (Kopf then tries
-    again).
+    a linked Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError`, after which Kopf
+    tries again.
     """
     meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
     if _settled(meta, status):
         return True
     if not await cluster.link_settled():
-        raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: does Pulsar have it?")
+        raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: Pulsar may have it")
     if cluster.link.linked:
         return True
     spec = TopicNamespaceSpec.model_validate(topic_namespace["spec"])
@@ -71,7 +71,7 @@ async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> bool
         ready = (
             "False",
             str(Readiness.ALREADY_CUT),
-            f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one",
+            f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one of the two",
         )
     else:
         ready = ("True", str(Readiness.CUT), f"cut into {len(bundles)} bundles")
@@ -95,9 +95,10 @@ def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 
 
 async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
-    """Another TopicNamespace object that has, or just gets, the bundles of `full` (``tenant/name``); empty if none has.
+    """Another TopicNamespace object that has or is getting the bundles of `full` (``tenant/name``); empty if none has.
 
-    Their bundles need not have equal names: the objects may ask for other numbers, or splits have changed the bundles.
+    The bundles of the two need not have equal names: they may request different numbers of bundles, or bundles may
+    have been split.
     """
     for record in list(cluster.stores.topic_namespaces.items.values()):
         there = record.has_bundles or cluster.rings.members(record.name)
@@ -112,7 +113,7 @@ async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
 
 
 async def _names(cluster: ClusterState, topic_namespace: str, full: str) -> bool:
-    """Whether this TopicNamespace object exists, and names `full`: a person may create it anew for another one."""
+    """Whether this TopicNamespace object exists and names `full`. A person may have recreated it for another one."""
     try:
         found = await cluster.api.get(TOPIC_NAMESPACES, cluster.namespace, topic_namespace)
     except NotFoundError:
@@ -133,7 +134,7 @@ log = logging.getLogger(__name__)
 
 
 def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Condition] | None:
-    """The conditions of a TopicNamespace with `problem` (empty: none); None when they are current.
+    """The conditions that a TopicNamespace with `problem` (empty for none) should have; None if it has them already.
 
     A namespace that never had a problem gets no condition. now: epoch seconds.
     """
@@ -189,7 +190,7 @@ class Examiner:
 
 
 def _zone_problem(zone: str, zones: frozenset[str] | None) -> str:
-    """What is wrong with a namespace's zone. zones: of the brokers, None unknown."""
+    """What is wrong with a namespace's zone. zones: those of the brokers, None if unknown."""
     if not zone or zones is None or zone in zones:
         return ""
     others = ", ".join(sorted(zones)) or "none: label their pods, or set failureDomain of the Brokers"
@@ -197,7 +198,7 @@ def _zone_problem(zone: str, zones: frozenset[str] | None) -> str:
 
 
 async def write_conditions(cluster: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
-    """Write them; False when the object has changed or the write is refused: the next round tries again.
+    """Write `conditions`. False if the object has changed or the write is refused. The next round then tries again.
 
     Raises `ApiUnavailableError`.
     """

@@ -1,1 +1,1 @@
-"""The five custom resources as pydantic models: the one source of the CRDs in ``crds/``."""
+"""The five custom resources as pydantic models. The CRDs in ``crds/`` are rendered from these models."""

@@ -10,8 +10,8 @@ from trimtab_operator.resources.common import Conditions, Name, Resource, Status
 from trimtab_strategies.params import PositiveQuantity
 
 DISCOVERED = "trimtab.dev/discovered"
-"""Label of a discovered object: a Broker for a pod or for a broker that Pulsar lists, a TopicNamespace for a namespace
-that Pulsar has. The operator deletes it when that pod, broker or namespace no longer exists."""
+"""Label of a discovered object: a Broker (of a pod, or of a broker that Pulsar lists) or a TopicNamespace (of a
+namespace in Pulsar). The operator deletes the object when that pod, broker or namespace no longer exists."""
 
 Percent = Annotated[float, Field(ge=0)]
 """Usage in percent of the limit. A source may report more than 100."""
@@ -59,8 +59,8 @@ class BrokerSpec(Resource):
     """Share of load relative to other brokers. 2 is twice the load of an average broker without a weight. If absent, a
     shedder with target weights (WeightedBalancer) learns it from usage. Other shedders ignore it."""
     failure_domain: Annotated[str, Field(max_length=253)] = ""
-    """Zone or rack of the broker. A selection with failureDomains spreads anti-affinity groups over these. If empty,
-    the label topology.kubernetes.io/zone of the pod applies."""
+    """Zone or rack of the broker. A selection with failureDomains spreads anti-affinity groups over these domains.
+    If empty, the label topology.kubernetes.io/zone of the pod applies."""
     version: Annotated[str, Field(max_length=64)] = ""
     """Version of the broker's software, such as 4.2.4. A policy whose selection has preferLaterVersions compares it."""
     load_manager: Annotated[str, Field(max_length=300)] = ""
@@ -93,14 +93,14 @@ class BrokerStatus(Status):
     id: Annotated[str, Field(max_length=260)] = ""
     """Broker id in Pulsar, `host:webPort`. Set if the policy has `spec.pulsar`."""
     ready: bool = False
-    """Whether the broker is ready: its pod is Ready. A declared broker without a pod is always ready."""
+    """Whether the broker is ready: its pod, if any, is Ready and, with `spec.pulsar`, Pulsar lists the broker."""
     load: BrokerLoad | None = None
     """Load of the broker, updated when it changes by at least one percentage point."""
     bundles: Annotated[int, Field(ge=0)] = 0
     """Number of bundles that the broker owns."""
     target_weight: Annotated[float, Field(ge=0)] | None = None
-    """Target weight, in the unit of spec.weight, at its last noticeable change: learned by the policy's shedder, or
-    fixed by spec.weight. Absent if the shedder has no target weights."""
+    """Target weight, in the unit of spec.weight. The policy's shedder learns it, or spec.weight fixes it. Updated when
+    it changes noticeably. Absent if the shedder has no target weights."""
     score: Annotated[float, Field(ge=0, le=100)] | None = None
     """Percent of the cluster's load that this broker can carry, as the shedder has learned. Absent if the weight is
     fixed."""
@@ -111,5 +111,5 @@ class BrokerStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: like the field `ready`; the message says what is missing. `Drained`: True once the broker owns no
-    bundles; set for a broker that is not schedulable or whose node is cordoned."""
+    """`Ready`: like the field `ready`, with a message that says what is missing. `Drained`: True once the broker owns
+    no bundles. Only set for a broker that is not schedulable, or whose node is cordoned."""

@@ -1,4 +1,4 @@
-"""Disruption budgets in specs, and what was spent of them in statuses."""
+"""Disruption budgets: limits in specs, and spent amounts in statuses."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from trimtab_strategies.budget import MOST_OF_A_BUNDLE, DisruptionBudget
 
 
 class Priority(StrEnum):
-    """When the bundles of a topic namespace are moved."""
+    """Whether bundles of a topic namespace are moved as the shedder chooses, or last."""
 
     NORMAL = "Normal"
     LAST = "Last"
 
 
 ConnectionsPercent = Annotated[float, Field(gt=0, le=1000)]
-"""Percent of the clients. Above 100 % each client may be cut more than once."""
+"""Percent of the clients. Above 100, each client may be disconnected more than once."""
 
 GapSeconds = Annotated[float, Field(gt=0, le=86400)]
-"""Seconds, summed over moves."""
+"""Seconds without publishers, summed over moves."""
 
 BundleMoves = Annotated[int, Field(ge=1, le=MOST_OF_A_BUNDLE)]
 """Moves of one bundle."""
@@ -33,21 +33,24 @@ PendingMoves = Annotated[int, Field(ge=1, le=10000)]
 
 class PolicyBudget(Resource):
     """How much disruption the policy's moves may cause. Where a topic namespace has a budget too, the stricter bound
-    counts. Drains, lost brokers and desired owners that users write are never held back. They count as spent."""
+    counts. Moves for drains, lost brokers and desired owners that users write are never held back. Their cost counts
+    all the same."""
 
     connections_percent_per_hour: ConnectionsPercent | None = None
-    """Percent of all producers and consumers of the policy's bundles that moves may cut in any hour. Bundles whose
-    connections were not measured do not move."""
+    """Percent of all producers and consumers of the policy's bundles that moves may disconnect in any hour. Bundles
+    whose connections were not measured do not move."""
     publish_gap_seconds_per_hour: GapSeconds | None = None
-    """Maximum of seconds without publishers in any hour, summed over the moves of one topic namespace. A move costs the
-    mean of the latest measured moves in status.moveCost, or 0.8 s before the first one. Needs `spec.pulsar`."""
+    """Maximum number of seconds without publishers in any hour, summed over the moves of one topic namespace. A move
+    costs the mean gap of the namespace's latest measured moves (status.moveCost), or 0.8 s before the first one. Needs
+    `spec.pulsar`."""
     moves_per_bundle_per_day: BundleMoves | None = None
     """Maximum number of moves of one bundle in any 24 hours."""
     moves_in_flight: PendingMoves | None = None
     """Maximum number of pending moves in one topic namespace."""
     adaptive_pace: bool = True
     """Start fewer moves to a broker while clients need longer to reconnect there. A publish gap of twice the usual
-    halves the number of pending moves to the broker. Each shorter one adds one, up to limits.maxMovesInFlight."""
+    halves the number of moves that may be pending to the broker. Each shorter gap raises this number by one, up to
+    limits.maxMovesInFlight."""
 
     @property
     def bounds(self) -> DisruptionBudget:
@@ -55,7 +58,7 @@ class PolicyBudget(Resource):
         return _bounds(self)
 
 
-_NO_LIMIT = "budget bounds nothing: set one of its limits, or leave it out"
+_NO_LIMIT = "budget sets no limit: set one, or leave budget out"
 _SET = (
     "connectionsPercentPerHour",
     "publishGapSecondsPerHour",
@@ -71,12 +74,12 @@ class NamespaceBudget(Resource):
     model_config = ConfigDict(json_schema_extra=cel((" || ".join(f"has(self.{name})" for name in _SET), _NO_LIMIT)))
 
     connections_percent_per_hour: ConnectionsPercent | None = None
-    """Percent of all producers and consumers of the namespace that moves may cut in any hour. Bundles whose connections
-    were not measured do not move."""
+    """Percent of all producers and consumers of the namespace that moves may disconnect in any hour. Bundles whose
+    connections were not measured do not move."""
     publish_gap_seconds_per_hour: GapSeconds | None = None
-    """Maximum of seconds without publishers in any hour, summed over the moves of the namespace. A move costs the mean
-    of the latest measured moves in status.moveCost, or 0.8 s before the first one. Without a Pulsar cluster nothing
-    measures moves, and the bundles do not move."""
+    """Maximum number of seconds without publishers in any hour, summed over the moves of the namespace. A move costs
+    the mean gap of the latest measured moves (status.moveCost), or 0.8 s before the first one. Without a Pulsar cluster
+    nothing measures moves, and the bundles do not move."""
     moves_per_bundle_per_day: BundleMoves | None = None
     """Maximum number of moves of one bundle in any 24 hours."""
     moves_in_flight: PendingMoves | None = None
@@ -107,18 +110,18 @@ class BudgetUse(Status):
     """One limit of a budget: how much of it is spent, and when some of that is free again."""
 
     limit: str
-    """Field of `spec.budget` that sets it."""
+    """Field of `spec.budget` that sets the limit."""
     bound: float
     """Value of that field."""
     spent: float
-    """Spent now: in the last hour, for `movesPerBundlePerDay` in the last 24 hours, for `movesInFlight` at this moment.
-    May exceed the bound after moves that no budget holds back."""
+    """What is spent now: in the last hour (`movesPerBundlePerDay`: in the last 24 hours; `movesInFlight`: pending
+    moves). May exceed the bound after moves that no budget holds back."""
     left: float
-    """The rest."""
+    """What is left of the bound."""
     subject: Annotated[str, Field(max_length=512)] = ""
-    """The topic namespace or the bundle that has the least left, where the limit is for each of them."""
+    """The topic namespace or bundle that has the least left, if the limit applies to each of them."""
     frees_at: Timestamp | None = None
-    """When the oldest part of `spent` no longer counts. Absent if nothing is spent, or a pending move must land."""
+    """When the oldest part of `spent` no longer counts. Absent for `movesInFlight`, and if nothing is spent."""
 
 
 class BudgetStatus(Status):
@@ -127,7 +130,7 @@ class BudgetStatus(Status):
     limits: Annotated[list[BudgetUse], Field(max_length=8)] = Field(default_factory=list)
     """The limits that are set."""
     overridden: Annotated[int, Field(ge=0)] = 0
-    """Number of moves in the last hour that went beyond a budget: by a drain, a lost broker or a user."""
+    """Number of moves in the last hour that exceeded a budget, because of a drain, a lost broker or a user."""
     pace: Annotated[int, Field(ge=0)] | None = None
-    """Number of pending moves that the slowest broker may get at a time. Absent if no gap has grown, or in a topic
-    namespace."""
+    """Number of moves that may be pending to the slowest broker. Absent while no publish gap has grown. A
+    TopicNamespace's status never has it."""

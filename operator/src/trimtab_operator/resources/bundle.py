@@ -10,12 +10,12 @@ from pydantic import ConfigDict, Field, model_validator
 from trimtab_operator.resources.common import GROUP, Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
-"""A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case hexadecimal
-digits."""
+"""A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case hexadecimal digits."""
 
 
 RELEASE = f"{GROUP}/release"
-"""Annotation with which a user ends a bundle's quarantine: ``"true"``."""
+"""Annotation that a user sets to ``"true"``: it ends a bundle's quarantine, or the pause of a policy that has a
+competing balancer."""
 
 PARENT = "trimtab.dev/parent"
 """Annotation of a child bundle during a split: the parent's name. While the parent exists, its owner serves the topics
@@ -48,7 +48,7 @@ class BundleRange(Resource):
     lower: Hash32
     """First hash in the bundle."""
     upper: Hash32
-    """First hash after the bundle. 0xffffffff is the end of the ring."""
+    """First hash after the bundle. 0xffffffff is the end of the ring: the last bundle includes this hash."""
 
     @model_validator(mode="after")
     def _right_way_up(self) -> Self:
@@ -62,7 +62,8 @@ class Assignment(Resource):
     writes this as soon as it sees the change, with the reason `Admin` and without a policy."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """Name of the chosen Broker. Differs from `spec.owner` until the operator has seen a user's change."""
+    """Name of the chosen Broker. After a user changes `spec.owner`, the two differ until the operator has seen the
+    change."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """Name of the BalancingPolicy that decided. Empty if a user did."""
     epoch: Annotated[int, Field(ge=0, le=2147483647)] = 0
@@ -88,7 +89,7 @@ class BundleSpec(Resource):
             ("self.range == oldSelf.range", "range is immutable: split the bundle instead"),
             (
                 _EPOCH_NEVER_GOES_BACK,
-                "assignment.epoch never goes back: a newer leader has decided on this bundle",
+                "assignment.epoch must not decrease: a newer leader has already decided where this bundle goes",
             ),
         ),
     )
@@ -100,7 +101,8 @@ class BundleSpec(Resource):
     owner: NameOrEmpty = ""
     """Desired owner: name of the Broker that should own the bundle. Change it to move the bundle, for example with
     `kubectl patch` or Git. Empty means that no owner is desired. If no Broker has that name, the bundle stays where it
-    is. After the policy's limits.lostAfter the operator restores the previous name, with the reason UnknownBroker."""
+    is. After the policy's limits.lostAfter the operator sets this field back to the broker that serves the bundle, with
+    the reason UnknownBroker."""
     pinned: bool = False
     """Keep the bundle on its desired owner. Balancing does not move it. If its owner changes for another reason, the
     operator moves it back."""
@@ -109,7 +111,8 @@ class BundleSpec(Resource):
 
 
 class BundleStatus(Status):
-    """Observed state of a bundle. Written by the broker that takes or releases it, or by the operator for Pulsar."""
+    """Observed state of a bundle. Written by the broker that takes or releases the bundle. With `spec.pulsar` in the
+    policy, Trimtab's operator writes it."""
 
     owner: Annotated[str, Field(max_length=253)] = ""
     """Actual owner: name of the Broker that serves the bundle. Empty if no broker does."""

@@ -38,7 +38,7 @@ class SplitRequest(Resource):
     policy: Name
     """Name of the BalancingPolicy that decided."""
     epoch: Annotated[int, Field(ge=0)] = 0
-    """Number of the operator's leader, counted from the first one. It identifies writes of a former leader."""
+    """Epoch of the leader that wrote this. The first leader has number 1. It identifies writes of a former leader."""
     reason: Annotated[str, Field(max_length=64)]
     """Reason of the decision, one word from the fixed list of reasons."""
     time: Timestamp
@@ -122,7 +122,7 @@ class SplitChild(Status):
     lower: Hash32
     """First hash in the child."""
     upper: Hash32
-    """First hash after the child."""
+    """First hash after the child. 0xffffffff is the end of the ring: the last child includes this hash."""
     destination: Annotated[str, Field(max_length=253)] = ""
     """Name of the Broker that the child moves to after the split. Empty if it stays."""
 
@@ -147,6 +147,6 @@ class BundleSplitStatus(Status):
     started_at: Timestamp | None = None
     """When the request was accepted."""
     finished_at: Timestamp | None = None
-    """When the split was Completed or Failed."""
+    """When the split became Completed or Failed."""
     conditions: Conditions = Field(default_factory=list)
     """`Accepted`: whether the split is possible. `Complete`: whether the children have replaced the bundle."""

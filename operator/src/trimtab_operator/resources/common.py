@@ -27,7 +27,7 @@ class Resource(YamlModel):
 
 
 class Status(Resource):
-    """Base of status models. Unknown keys, as of a newer version, are ignored."""
+    """Base of status models. Unknown keys, such as those of a newer version, are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -65,7 +65,7 @@ Conditions = Annotated[
     list[Condition],
     Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
 ]
-"""Conditions by type, so that several writers can each own some."""
+"""Conditions, keyed by type. So several writers can each own some of them."""
 
 
 def cel(*rules: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
@@ -128,7 +128,8 @@ class Window(Resource):
     """Days on which the window begins: Mon, Tue, Wed, Thu, Fri, Sat, Sun. If absent, every day."""
     start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5)]
     """Time of day at which the window begins, such as 22:00, in `timeZone`. If clocks go forward and the time does not
-    exist that day, it is one hour later. If clocks go back and the time occurs twice, it is the first one."""
+    exist that day, the window begins one hour later. If clocks go back and the time occurs twice, it begins at the
+    first one."""
     duration: Annotated[
         Duration,
         Field(json_schema_extra=cel((f"duration(self) <= duration('{LONGEST}h')", _TOO_LONG))),

@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind. selectable: fields for ``--field-selector`` and watches."""
+    """One kind of custom resource. selectable: fields for ``--field-selector`` and watches."""
 
     kind: str
     plural: str
@@ -158,13 +158,13 @@ BALANCING_POLICY = Kind(
             "Proposed",
             ".status.proposal.total",
             "integer",
-            description="Moves proposed, or planned last and not landed",
+            description="Moves that are proposed, or that were planned last and have not landed",
         ),
         Column("In Flight", ".status.inFlight", "integer", description="Pending moves"),
         Column("CPU Low", ".status.proposal.cpuBefore.lowest", "number", description="CPU % of the least used broker"),
         Column("CPU High", ".status.proposal.cpuBefore.highest", "number", description="CPU % of the most used broker"),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
-        Column("Better", ".status.shadow.better", description="Whether a shadow is better, beyond noise (mode Shadow)"),
+        Column("Better", ".status.shadow.better", description="Whether it is better, beyond noise (mode Shadow)"),
         Column("Compared", ".status.shadow.since", "date", description="Time since the comparison began (mode Shadow)"),
         Column("Shadow : Acting", ".status.shadow.summary", description="Figures of both policies (mode Shadow)"),
         Column("Beside", ".status.shadow.policy", wide=True, description="The policy that acts (mode Shadow)"),
@@ -206,7 +206,7 @@ def rendered_crds() -> dict[str, str]:
 
 
 def to_yaml(document: Mapping[str, Any]) -> str:
-    """YAML in the order of the keys, without anchors."""
+    """Convert to YAML, with keys in their order and without anchors."""
     return yaml.dump(document, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
 
 

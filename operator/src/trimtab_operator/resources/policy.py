@@ -56,8 +56,9 @@ class Limits(Resource):
     """Maximum number of moves from one broker, and to one broker, per cycle."""
     ramp_up: DurationOrZero = "0s"
     """Time after the start of a broker, or of one of its containers, in which it receives fewer moves per cycle: from 1
-    at first to maxMovesPerBroker at the end. It does not limit moves off a drained broker, nor owners of unassigned
-    bundles. With 0s, and while all brokers are that young, there is no ramp. A broker without a pod never ramps up."""
+    at first to maxMovesPerBroker at the end. The ramp limits neither moves from a drained broker nor new owners of
+    unassigned bundles. There is no ramp if this is 0s, as long as all brokers are younger than this, or for a
+    broker without a pod."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
     """Maximum number of moves in any hour."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
@@ -67,8 +68,8 @@ class Limits(Resource):
     min_trusted_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 75
     """Percent of brokers whose data must be trusted. Below it nothing moves."""
     max_lost_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 40
-    """Percent of brokers that may be missing or not ready. Above it nothing moves, as moves would make things worse.
-    One missing broker is always tolerated."""
+    """Percent of brokers that may be missing or not ready. Above it nothing moves, because moves would make things
+    worse. One missing broker is always tolerated."""
     move_timeout: Duration = "60s"
     """Time after which a move has failed if its destination has not confirmed it. It is then withdrawn. If the source
     has already released the bundle, it goes to another broker."""
@@ -76,13 +77,15 @@ class Limits(Resource):
     """Time after which a broker that is not ready counts as lost. Its bundles then get other owners."""
     forget_after: Duration = "1h"
     """Time after which a discovered Broker is deleted if its pod is gone, it owns no bundles, and users have not
-    changed it. Brokers of a cluster that was scaled down therefore do not stay lost."""
+    changed it. So brokers that were removed on purpose stop counting as lost."""
     quarantine: Duration = "6h"
-    """Time for which an unstable bundle is not moved: one that returned to a broker within coolDown, or changed its
-    owner three times within coolDown. The annotation trimtab.dev/release: "true" on the Bundle ends it early."""
+    """Time for which balancing does not move a flapping bundle: one that returned to a broker within coolDown, or
+    changed its owner three times within coolDown. The annotation trimtab.dev/release: "true" on the Bundle ends it
+    early."""
     max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
-    """Number of moves within an hour that another client must revert before the policy stops moving and only advises.
-    It stops for 30 minutes. While the other client continues, each pause doubles, to 8 hours at most."""
+    """Number of moves within an hour that another client must revert before the policy stops moving bundles and only
+    shows its plans. It stops for 30 minutes. If the other client continues, each further pause is twice as long, up to
+    8 hours."""
 
 
 class Advice(Resource):
@@ -92,7 +95,7 @@ class Advice(Resource):
     """Whether to report it."""
     target_usage_percent: Annotated[int, Field(gt=0, le=100)] = 60
     """Percent of the most used resource that all brokers together should use. Above 110 % of this value the cluster is
-    too small. It is too large if usage would be below 90 % of this value with one broker less."""
+    too small. It is too large if usage would be below 90 % of this value with one broker fewer."""
     patience: Annotated[int, Field(ge=1, le=10000)] = 10
     """Number of decisions in a row that must agree before the condition changes."""
 
@@ -100,7 +103,7 @@ class Advice(Resource):
 _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(self.interval)"
 _TICK_BOUND = "brokerInterval must not exceed interval"
 _STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || has(self.pulsar)"
-_NEEDS_PULSAR = "bundleMetrics Statistics are asked of Pulsar's brokers: it needs spec.pulsar"
+_NEEDS_PULSAR = "bundleMetrics Statistics reads from Pulsar's brokers: it needs spec.pulsar"
 _GAPS = "!has(self.budget) || !has(self.budget.publishGapSecondsPerHour) || has(self.pulsar)"
 _GAPS_NEED_PULSAR = "budget.publishGapSecondsPerHour needs spec.pulsar: nothing else measures publish gaps"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
@@ -115,12 +118,12 @@ def _tick(text: str) -> str:
 BrokerInterval = Annotated[
     Duration, Field(json_schema_extra=cel(("duration(self) >= duration('5s')", _SHORTEST_TICK))), AfterValidator(_tick)
 ]
-"""Time between two broker refreshes. Most brokers are scraped every 15 s, so more often shows nothing new."""
+"""Time between two broker refreshes. Most brokers are scraped every 15 s, so a much shorter time shows nothing new."""
 
 
 class BalancingPolicySpec(Resource):
-    """How to balance. The default mode `DryRun` balances nothing. In every mode, bundles without an owner and those
-    of a lost broker get one."""
+    """How to balance. The default mode `DryRun` balances nothing. In every mode, bundles without an owner and bundles
+    of a lost broker get an owner: from Pulsar if `pulsar` is set, else from the placement."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -132,12 +135,12 @@ class BalancingPolicySpec(Resource):
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
-    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare with
-    the policy that has the same brokers, in status.shadow."""
+    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare itself
+    with the acting policy of the same brokers, in status.shadow."""
     approval: Approval = Approval()
     """Mode Approve: how long a proposal waits, and which ones need no person."""
     paused: bool = False
-    """Stop deciding. Desired owners that users write are still made real."""
+    """Stop deciding. Desired owners that users write are still carried out."""
     interval: Duration = "60s"
     """Time from one decision to the next."""
     broker_interval: BrokerInterval | None = None
@@ -151,17 +154,17 @@ class BalancingPolicySpec(Resource):
     shedder: ShedderSpec = ShedderSpec()
     """Which bundles leave which brokers. By default `Trim`."""
     placement: PlacementSpec = PlacementSpec()
-    """Which brokers these bundles, and unowned bundles, go to. By default `Trim`."""
+    """Which brokers get the bundles that the shedder chose, and bundles without an owner. By default `Trim`."""
     selection: SelectionSpec | None = None
     """Which brokers a bundle may go to. The placement then chooses the best of them. If absent, isolation and
     antiAffinityGroup of topic namespaces apply as with `Extensible` and its defaults."""
     split: SplitterSpec | None = None
     """Which bundles are split, and where. The same decision may move the children. Each rule limits the bundles per
-    namespace, and WeightedSplitter also the splits per time. If absent, bundles are not split."""
+    namespace. WeightedSplitter also limits the splits within a period. If absent, bundles are not split."""
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
     """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, they always may.
-    Outside of them a plan is only shown. Desired owners that users write, lost brokers and proposals that a person
-    approved are handled at any time."""
+    Outside of the windows a plan is only shown. Desired owners that users write, lost brokers and proposals that a
+    person approved are handled at any time."""
     advice: Advice = Advice()
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
@@ -170,8 +173,8 @@ class BalancingPolicySpec(Resource):
     """How much disruption the moves may cause. If absent, only `limits` and the budgets of topic namespaces apply."""
     pulsar: PulsarSpec | None = None
     """The Pulsar cluster to balance. The operator moves and splits its bundles through the admin REST API, and keeps
-    the objects in sync with it. If absent, brokers are declared: they or their sidecars watch Bundle objects, and
-    confirm in status.owner."""
+    the objects in sync with it. If absent, the brokers or their sidecars watch the Bundle objects, move the bundles,
+    and confirm this in status.owner."""
 
     @model_validator(mode="after")
     def _statistics_of_pulsar(self) -> Self:
@@ -203,7 +206,7 @@ class LastCycle(Status):
     phases: Annotated[dict[str, float], Field(max_length=32)] = Field(default_factory=dict)
     """Seconds by phase of the cycle."""
     outcome: str
-    """One word from the fixed list of reasons: `Overloaded` if bundles moved, else why none did."""
+    """One word from the fixed list of reasons: why bundles moved, such as `Overloaded`, or why none did."""
     moved: Annotated[int, Field(ge=0)] = 0
     """Number of moves started."""
     split: Annotated[int, Field(ge=0)] = 0
@@ -222,7 +225,7 @@ class QuarantinedBundle(Status):
 
 
 class Quarantine(Status):
-    """Bundles in quarantine: unstable bundles that balancing does not move."""
+    """Bundles in quarantine: flapping bundles that balancing does not move."""
 
     total: Annotated[int, Field(ge=0)] = 0
     """Number of bundles in quarantine."""
@@ -236,13 +239,13 @@ class BalancingPolicyStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that the last cycle used."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready` summarizes. `Valid`, `DataTrusted` and `Balanced` give details. `Acting`: whether plans are carried out.
+    """`Ready`: a summary. `Valid`, `DataTrusted` and `Balanced`: details. `Acting`: whether plans are carried out.
     Mode Approve adds `ProposalReady` (a proposal waits for approval), `Rebalancing` (one is carried out) and
     `CommandTaken` (result of the last annotation, for an hour). `Flapping` and `CompetingBalancer`: other clients move
     bundles. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
     off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
-    cycle was written to the history. `ShadowBetter`, in mode Shadow: whether the policy is better than the one that
-    acts, beyond noise."""
+    cycle was written to the history. `ShadowBetter`, in mode Shadow: whether the policy is better than the acting
+    policy, beyond noise."""
     last_cycle: LastCycle | None = None
     """Result of the last cycle."""
     proposal: ProposalStatus | None = None
@@ -254,8 +257,8 @@ class BalancingPolicyStatus(Status):
     in_flight: Annotated[int, Field(ge=0)] = 0
     """Number of pending moves: started and not landed yet."""
     shadow: ShadowComparison | None = None
-    """Mode Shadow: the policy compared with the one that acts."""
+    """Mode Shadow: the policy compared with the acting policy."""
     budget: BudgetStatus | None = None
     """What was spent of `spec.budget` when the last cycle ended."""
     quarantined: Quarantine | None = None
-    """Unstable bundles that balancing does not move for a while."""
+    """Flapping bundles that balancing does not move for a while."""

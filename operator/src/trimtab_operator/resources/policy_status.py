@@ -14,14 +14,14 @@ from trimtab_strategies.params import Duration, as_percent
 from trimtab_strategies.protocols import Predictions
 
 REBALANCE_ANNOTATION = "trimtab.dev/rebalance"
-"""On a BalancingPolicy: ``approve``, ``refresh`` or ``stop``. The operator removes it after reading."""
+"""On a BalancingPolicy: ``approve``, ``refresh`` or ``stop``. The operator removes the annotation once it is read."""
 
 PROPOSAL_ANNOTATION = "trimtab.dev/proposal"
 """Optional: the id of the proposal to approve. If another one waits, the approval is refused."""
 
 APPROVER_ANNOTATION = "trimtab.dev/approved-by"
 """Optional: the name of the user who approves, as the API server knows it. The chart's ValidatingAdmissionPolicy
-requires it, and refuses another name than that of the user who writes it."""
+requires it, and refuses any name but that of the user who writes it."""
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
@@ -47,10 +47,11 @@ class AutoApproval(Resource):
     max_moves: Annotated[int, Field(ge=1, le=10000)] = 5
     """Maximum number of moves and splits of the proposal."""
     min_gain: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percentage points of gain, at least: the range between the most and the least used broker, of the resource with
-    the largest range, minus its predicted range after the moves."""
+    """Percentage points by which the moves must shrink the largest range of usage, as predicted. The range of a
+    resource is the difference in usage between the most and the least used broker."""
     trusted_predictions: bool = True
-    """Require that the shedder's last predictions were right: at least 70 % of five or more. Only `Trim` predicts."""
+    """Require at least five judged predictions of the shedder, of which at least 70 % were right. Only `Trim`
+    predicts."""
 
 
 class Approval(Resource):
@@ -64,7 +65,7 @@ class Approval(Resource):
 
 
 class UsageRange(Status):
-    """Usage in percent of the least and the most used broker."""
+    """Usage of the least used and of the most used broker, in percent."""
 
     lowest: float
     """Percent of the least used broker's limit."""
@@ -130,10 +131,10 @@ class ProposalCost(Status):
     unknown: Annotated[int, Field(ge=0)] = 0
     """Number of moved bundles whose topics and connections are unknown. They are not in the other two figures."""
     seconds: Annotated[float, Field(ge=0)] | None = None
-    """Expected interruption of publishers in seconds: the median, over the bundles, of their namespaces' median in the
-    latest moves. Absent if none was measured."""
+    """Expected interruption of publishers in seconds, the median over the bundles. For each bundle, the median of the
+    latest measured moves in its namespace is used. Absent if no move was measured."""
     worst: Annotated[float, Field(ge=0)] | None = None
-    """Longest interruption in seconds of these measured moves. A move outside the sample may have taken longer."""
+    """Longest interruption of these measured moves, in seconds. A move that was not measured may have taken longer."""
     unmeasured: Annotated[int, Field(ge=0)] | None = None
     """Number of moved bundles in namespaces without a measured move. Absent if moves are not measured."""
 
@@ -152,9 +153,9 @@ class ProposalStatus(Status):
     message: Annotated[str, Field(max_length=1024)] | None = None
     """Details of the state, and what users can do."""
     moves: Annotated[list[ProposedMove], Field(max_length=SHOWN)] = Field(default_factory=list)
-    """The first 50 moves. In mode Auto without moves that have landed."""
+    """The first 50 moves. In mode Auto, moves that have landed are not counted."""
     total: Annotated[int, Field(ge=0)] = 0
-    """Number of all moves. In mode Auto without moves that have landed."""
+    """Number of all moves. In mode Auto, moves that have landed are not counted."""
     splits: Annotated[list[ProposedSplit], Field(max_length=SHOWN)] = Field(default_factory=list)
     """The first 50 splits."""
     total_splits: Annotated[int, Field(ge=0)] = 0
@@ -192,14 +193,14 @@ class Progress(Status):
     started_at: Timestamp
     """When the proposal was approved."""
     approved_by: Annotated[str, Field(max_length=256)] | None = None
-    """Name of the user who approved it, from the annotation trimtab.dev/approved-by; `spec.approval.auto` if its
-    criteria did. Absent if the approval named no user."""
+    """Name of the user who approved it, from the annotation trimtab.dev/approved-by. `spec.approval.auto` if
+    the operator approved it by those criteria. Absent if the approval named no user."""
     finished_at: Timestamp | None = None
     """When the last move ended; after a stop, when the last pending move ended."""
     total: Annotated[int, Field(ge=0)]
     """Number of all moves and splits. A split counts as landed when its BundleSplit object exists."""
     done: Annotated[int, Field(ge=0)] = 0
-    """Number of moves that have ended, landed or failed."""
+    """Number of moves that have ended, whether they landed or failed."""
     landed: Annotated[int, Field(ge=0)] = 0
     """Number of bundles that arrived at their destination."""
     failed: Annotated[int, Field(ge=0)] = 0
@@ -211,41 +212,42 @@ class Progress(Status):
     time_left: Annotated[str, Field(max_length=16)] | None = None
     """Estimated time for the rest, at the pace so far. Absent if unknown."""
     waits: Annotated[str, Field(max_length=1024)] | None = None
-    """Number of moves that a disruption budget holds back, and why the first one waits. Absent if none is."""
+    """Number of moves that a disruption budget holds back, and why the first one waits. Absent if there are none."""
     failures: Annotated[list[FailedMove], Field(max_length=20)] = Field(default_factory=list)
     """The first 20 failed moves."""
 
 
 _WHOLE = 100.0
-"""Percent: a plan makes all of its moves."""
+"""Value of `step` with which a plan makes all of its moves."""
 
 
 class PredictionScore(Status):
-    """How good the shedder's last predictions of the brokers' CPU were, three minutes after the moves."""
+    """How good the shedder's last predictions of the brokers' CPU were. They are judged three minutes after the
+    moves."""
 
     judged: Annotated[int, Field(ge=0)] = 0
     """Number of predictions that were compared with the measured CPU: the last 20 at most."""
     right: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percent of them that were within `within` points. Absent if none was judged."""
+    """Percent of these predictions that were off by at most `within` points. Absent if none was judged."""
     within: Annotated[float, Field(ge=0)]
     """Percentage points of CPU up to which a prediction counts as right."""
     off: Annotated[float, Field(ge=0)] | None = None
-    """Percentage points: their median distance from the measured CPU. Absent if none was judged."""
+    """Percentage points between the predicted and the measured CPU, median. Absent if none was judged."""
     step: Annotated[float, Field(ge=0, le=100)] = 100.0
     """Percent of the usual number of moves that the next plan may make. Below 100 after wrong predictions."""
 
     @classmethod
     def of(cls, found: Predictions) -> Self:
-        """The score as a status has it."""
+        """Convert `found` to the form of the status."""
         right, off = (None if math.isnan(value) else round(value, 2) for value in (as_percent(found.right), found.off))
         return cls(judged=found.judged, right=right, within=found.within, off=off, step=as_percent(found.step))
 
     @property
     def text(self) -> str:
-        """``18 of the last 20 within 3 points of the measured CPU, the median 0.8 points off``."""
+        """The score in words: ``18 of the last 20 within 3 points of the measured CPU, the median 0.8 points off``."""
         if self.right is None or self.off is None:
             return "none judged yet: that takes three minutes after the moves of a plan have landed"
         text = f"{round(self.right / 100 * self.judged)} of the last {self.judged} within {self.within:g} points"
         text += f" of the measured CPU, the median {self.off:.1f} points off"
-        smaller = f"; until more are, a plan makes {self.step:.0f} % of the usual moves"
+        smaller = f"; until more predictions are within that, a plan makes {self.step:.0f} % of the usual moves"
         return text + smaller if self.step < _WHOLE else text

@@ -11,8 +11,8 @@ from trimtab_operator.resources.common import Name, Resource, cel
 from trimtab_strategies.params import Duration, PositiveQuantity, seconds
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
-"""A URL without a user name, ``?`` or ``#``. Credentials belong in Secrets, and the path of a query follows the URL.
-The administrator decides which servers it may name."""
+"""A URL without a user name, ``?`` or ``#``. Credentials belong in Secrets, and the path of a query is appended to the
+URL. The administrator decides which servers it may name."""
 Label = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 """Name of a Prometheus label."""
 PromQL = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -21,13 +21,13 @@ SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, m
 _ONE_WAY = "bearerToken and basic exclude each other: leave one out"
 _PAIR = "certificate and key belong together: give both, or none"
 _ONE_VALUE = "a header has value or secretKeyRef: give one of them"
-_ONE_PLACE = "an authority is in a Secret or in a ConfigMap: give secretKeyRef or configMapKeyRef"
+_ONE_PLACE = "a certificate authority comes from a Secret or from a ConfigMap: give secretKeyRef or configMapKeyRef"
 _FRAMING = ("host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "expect")
 _FRAMES = f"a header that controls the connection or the framing of a request can't be set: {', '.join(_FRAMING)}"
 _NO_FRAMING = f"!(self.name.lowerAscii() in {list(_FRAMING)})"
 
 _SKEW = "duration(self) >= duration('1s') && duration(self) <= duration('5m')"
-_SKEW_BOUNDS = "a clock's skew is 1s to 5m"
+_SKEW_BOUNDS = "maxClockSkew must be 1s to 5m"
 
 
 def _skew(text: str) -> str:
@@ -37,7 +37,7 @@ def _skew(text: str) -> str:
 
 
 ClockSkew = Annotated[Duration, Field(json_schema_extra=cel((_SKEW, _SKEW_BOUNDS))), AfterValidator(_skew)]
-"""Allowed difference of clocks. Prometheus itself rejects samples more than ten minutes in the future."""
+"""Allowed difference between clocks. Prometheus itself rejects samples more than ten minutes in the future."""
 
 
 class ResourcePreset(StrEnum):
@@ -87,7 +87,7 @@ class SecretKey(Resource):
     """A text in a Secret."""
 
     secret_key_ref: SecretKeyRef
-    """Name of the Secret, with the label `trimtab.dev/credentials: "true"`, and the key in it."""
+    """Name of the Secret, and the key in it. The Secret must have the label `trimtab.dev/credentials: "true"`."""
 
 
 class ConfigMapKeyRef(Resource):
@@ -107,9 +107,10 @@ class TrustedAuthorities(Resource):
     )
 
     secret_key_ref: SecretKeyRef | None = None
-    """Name of the Secret, with the label `trimtab.dev/credentials: "true"`, and the key in it."""
+    """Name of the Secret, and the key in it. The Secret must have the label `trimtab.dev/credentials: "true"`."""
     config_map_key_ref: ConfigMapKeyRef | None = None
-    """Name of the ConfigMap, and the key in it. It needs no label: authorities are not sent to any server."""
+    """Name of the ConfigMap, and the key in it. The ConfigMap needs no label. The label marks Secrets that may be sent
+    to a server, and a certificate authority is not sent."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -180,8 +181,8 @@ class Header(Resource):
 
 
 class Auth(Resource):
-    """Authentication, from Secrets; authorities may be in a ConfigMap. They are read again for each cycle, so a new
-    password applies without an edit."""
+    """Authentication, with credentials from Secrets. Certificate authorities may be in a ConfigMap. All are read again
+    for each cycle, so a new password applies without an edit of the policy."""
 
     model_config = ConfigDict(json_schema_extra=cel(("!has(self.bearerToken) || !has(self.basic)", _ONE_WAY)))
 
@@ -208,9 +209,9 @@ class Auth(Resource):
 
 
 class Queries(Resource):
-    """Custom queries. Each series of an answer must have the label `pod` and no other (`bundle` and `pod` for
-    `bundle...`), so a query usually begins with `max by (pod)`. `$container`, `$network`, `$pod` and `$broker` are
-    replaced by selectors of the brokers' series, as in `up{$broker}`, and `$window` by `window`."""
+    """Custom queries. Each series of an answer must have the label `pod` and no other, so a query usually begins with
+    `max by (pod)`. The fields `bundle...` need the labels `bundle` and `pod`. `$container`, `$network`, `$pod` and
+    `$broker` are replaced by selectors of the brokers' series, as in `up{$broker}`, and `$window` by `window`."""
 
     cpu: PromQL | None = None
     """CPU usage, in cores, or in percent with the preset `Pulsar`."""
@@ -227,7 +228,7 @@ class Queries(Resource):
     network_limit: PromQL | None = None
     """Bytes per second that count as 100 %, in either direction."""
     throttled: PromQL | None = None
-    """Ratio 0-1 of periods in which the CPU limit throttled the broker. Only shown."""
+    """Ratio 0-1 of periods in which the CPU limit throttled the broker. Only for display."""
     resource_time: PromQL | None = None
     """Time of the newest sample of usage, in epoch seconds."""
     rate_in: PromQL | None = None
@@ -264,7 +265,7 @@ class TrustSpec(Resource):
     """Rules for trusted samples. A broker with untrusted samples neither sheds nor receives bundles."""
 
     above_limit: Annotated[float, Field(ge=1, le=1000)] = 10
-    """Factor. Usage above this many times its limit is not trusted: the limit or the usage is wrong."""
+    """Usage that is more than this many times its limit is not trusted: the limit or the usage is wrong."""
     max_resets: Annotated[int, Field(ge=0, le=1000)] = 3
     """Maximum number of counter resets within `window`. Rates correct for resets, but not for a broker that restarts
     all the time."""
@@ -289,8 +290,8 @@ class PrometheusSpec(Resource):
     false, the query fails. If absent, the setting of Thanos applies."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
     """Source of broker usage. `Kubernetes`: cAdvisor and kube-state-metrics. Usage is relative to the container's
-    limit, else its request, else the node's allocatable resources; network to the node's fastest NIC, if node exporter
-    reports it. `Pulsar`: the brokers' own metrics (`pulsar_lb_*`, percent)."""
+    limit, else its request, else the node's allocatable resources. Network usage is relative to the node's fastest NIC,
+    if node exporter reports it. `Pulsar`: the brokers' own metrics (`pulsar_lb_*`, percent)."""
     bundle_metrics: BundleMetrics = BundleMetrics.AUTO
     """Source of bundle load. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: topic metrics such as `pulsar_rate_in`, summed by bundle through
@@ -303,8 +304,8 @@ class PrometheusSpec(Resource):
     samples, so that `interval` and missed cycles do not matter. `Samples`: like Pulsar's modular load manager, over 10
     and 1000 samples, one per decision. A new bundle begins with Pulsar's default statistics."""
     hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Number of bundles whose topics are read: this many with the highest message rate, and this many with the highest
-    throughput. A split by load needs them."""
+    """Number of hottest bundles whose topics are read, by message rate and by throughput each. So up to twice as many
+    bundles are read. A split by load needs these topics."""
     queries: Queries | None = None
     """Custom queries that replace those of the preset. A query that Prometheus refuses, or whose series have other
     labels, makes the policy invalid."""
@@ -313,8 +314,8 @@ class PrometheusSpec(Resource):
     timeout: Duration = "10s"
     """Time-out of one query."""
     max_age: Duration = "2m"
-    """Maximum age of the newest sample. An older broker is not trusted, and neither sheds nor receives bundles. An
-    older bundle stays where it is."""
+    """Maximum age of the newest sample. A broker whose newest sample is older is not trusted, and neither sheds nor
+    receives bundles. A bundle whose newest sample is older stays where it is."""
     trust: TrustSpec = TrustSpec()
     """Further rules for trusted samples."""
     nic_speed: PositiveQuantity = "10G"

@@ -22,7 +22,8 @@ class OwnBalancing(StrEnum):
 
 
 class OAuth2(Resource):
-    """OAuth 2 client credentials. The issuer gives tokens for them, which are renewed before they expire."""
+    """OAuth 2 client credentials. The issuer exchanges them for tokens. The operator renews a token before it
+    expires."""
 
     issuer_url: Url
     """URL of the issuer, as in its own discovery document. The token endpoint is read from
@@ -38,8 +39,8 @@ class OAuth2(Resource):
 
 
 class PulsarAuth(Resource):
-    """Authentication to Pulsar, from Secrets with the label `trimtab.dev/credentials: "true"`. Authorities may be in a
-    ConfigMap."""
+    """Authentication to Pulsar, with credentials from Secrets that have the label `trimtab.dev/credentials: "true"`.
+    Certificate authorities may be in a ConfigMap."""
 
     model_config = ConfigDict(json_schema_extra=cel(("!has(self.token) || !has(self.oauth2)", _ONE_WAY)))
 
@@ -72,14 +73,14 @@ class PulsarSpec(Resource):
     auth: PulsarAuth | None = None
     """Authentication. If absent, requests are anonymous."""
     timeout: Duration = "10s"
-    """Time-out of one request. Pulsar answers an unload after the old owner has released the bundle."""
+    """Time-out of one request. Pulsar answers an unload only after the old owner has released the bundle."""
     requests_per_second: Annotated[int, Field(ge=1, le=1000)] = 20
-    """Maximum number of read requests per second, over all brokers. Requests of moves and splits do not count, as these
-    have their own limits."""
+    """Maximum number of read requests per second, over all brokers. Requests of moves and splits do not count, because
+    these have their own limits."""
     max_unloads: Annotated[int, Field(ge=1, le=100)] = 4
     """Maximum number of bundles that are unloaded at the same time."""
     own_balancing: OwnBalancing = OwnBalancing.VERIFY
     """Pulsar's own shedding and automatic split must be off while a policy in mode Auto or Approve moves bundles.
     `Verify`: while they are on, plans are only shown, except for drains, and the condition `PulsarBalancerDisabled`
     names the brokers. `SwitchOff`: the operator switches them off by dynamic configuration. It restores the former
-    values when the policy is deleted or its mode is DryRun or Shadow, as does `trimtab restore`."""
+    values when the policy is deleted or its mode is DryRun or Shadow. `trimtab restore` does that, too."""

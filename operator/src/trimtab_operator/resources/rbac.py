@@ -79,8 +79,8 @@ PERMISSIONS = (
         {
             **_KOPF,
             "get": "the owner reference of a split's children",
-            "create": "Pulsar has a namespace",
-            "delete": "a namespace that was discovered is gone in Pulsar",
+            "create": "a namespace was discovered in Pulsar",
+            "delete": "a namespace that was discovered no longer exists in Pulsar",
         },
     ),
     Permission(GROUP, "topicnamespaces/status", {"patch": "number of bundles, conditions"}),
@@ -90,9 +90,9 @@ PERMISSIONS = (
         {
             **_FOLLOW,
             "get": "a bundle that exists already, the parts of a split",
-            "create": "a namespace is divided, a bundle is split, Pulsar has a new one",
+            "create": "a namespace is divided, a bundle is split, Pulsar has a new bundle",
             "patch": "desired owners",
-            "delete": "a bundle that was split or is gone in Pulsar, children of a split that failed",
+            "delete": "a bundle that was split or no longer exists in Pulsar, children of a split that failed",
         },
     ),
     Permission(
@@ -124,8 +124,8 @@ PERMISSIONS = (
         "configmaps",
         {
             "get": "state, decisions and spent budgets of a policy; settings of Pulsar's balancer; authorities",
-            "create": "the same, at first",
-            "patch": "the same, after a change",
+            "create": "the first write of state, decisions, budgets or settings",
+            "patch": "later writes of these",
         },
     ),
     Permission(
@@ -135,7 +135,7 @@ PERMISSIONS = (
         name=PULSAR_FOUND,
         named="the others are deleted with their policies",
     ),
-    Permission("", "secrets", {"get": "credentials of a policy, if their owner has labelled them"}),
+    Permission("", "secrets", {"get": "credentials of a policy, if their owner has labelled the Secret"}),
     Permission("coordination.k8s.io", "leases", {"create": "the first leader"}),
     Permission(
         "coordination.k8s.io",

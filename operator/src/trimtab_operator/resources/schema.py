@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 
 
 class InexpressibleError(ValueError):
-    """A model uses a construct without a counterpart in a structural schema. The text names place and construct."""
+    """A model uses a construct without a counterpart in a structural schema. The text names the field and construct."""
 
 
 _DROPPED = frozenset({"title", "examples", "$defs", "propertyNames"})
@@ -35,8 +35,8 @@ _LAST = ("required", "properties", "items", "additionalProperties")
 def structural(model: type[BaseModel]) -> Schema:
     """The schema of `model` without references. Raises `InexpressibleError`.
 
-    Descriptions of spec fields end with bounds and default, because ``kubectl explain`` does not show these. Those of a
-    `Status`, which users only read, do not.
+    Descriptions of spec fields end with bounds and default, because ``kubectl explain`` does not show these.
+    Descriptions of a `Status` do not, because users only read it.
     """
     schema = model.model_json_schema(mode="validation")
     return _Translation(schema.get("$defs", {}), describe_bounds=not issubclass(model, Status)).schema(

@@ -1,4 +1,4 @@
-"""The part of a policy's status that compares a policy in mode Shadow with the one that acts."""
+"""The part of a policy's status that compares a policy in mode Shadow with the acting policy."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class ShadowFigures(Status):
     moves: Annotated[int, Field(ge=0)]
     """Number of bundles that were moved. New owners for bundles of a lost broker do not count."""
     cut: Annotated[float, Field(ge=0)] | None = None
-    """Percent of the clients that lost their connection in these moves. Above 100 if clients were cut repeatedly.
-    Absent if their number is not known."""
+    """Percent of the clients that lost their connection in these moves. Above 100 if clients were disconnected
+    repeatedly. Absent if their number is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
-    """Percentage points between the usage of the busiest and of the idlest broker, mean over time. The usage of a
-    broker is that of its busiest resource: CPU, network in or network out. Absent if it was never known."""
+    """Percentage points between the usage of the most and the least used broker, mean over time. The usage of a broker
+    is that of its most used resource: CPU, network in or network out. Absent if it was never known."""
     hot_minutes: Annotated[float, Field(ge=0)] = 0.0
-    """Broker-minutes above 85 %."""
+    """Minutes that brokers spent above 85 % usage, summed over the brokers."""
 
     @classmethod
     def of(cls, found: SideFigures) -> Self:
-        """The figures as a status has them."""
+        """Convert `found` to the form of the status."""
         return cls(moves=found.moves, cut=_known(found.cut), range=_known(found.range), hot_minutes=round(found.hot, 1))
 
 
 class ShadowSavings(Status):
-    """How much cheaper a day of the shadow is than a day of the acting policy, in points. Negative: it is dearer.
+    """How much less a day of the shadow costs than a day of the acting policy, in points. Negative if it costs more.
 
-    A day costs its mean range in points, plus the percent of clients cut, plus a fifth of the broker-minutes above
-    85 % per hour."""
+    A day costs its mean range in points, plus the percent of clients disconnected, plus a fifth of the broker-minutes
+    above 85 % per hour."""
 
     mean: float
-    """Mean of the whole days that were judged."""
+    """Mean over the whole days that were judged."""
     lowest: float
     """The mean minus two standard errors. If it is above 0, the shadow is significantly better."""
     highest: float
@@ -46,11 +46,11 @@ class ShadowSavings(Status):
 
 
 class ShadowComparison(Status):
-    """A policy in mode Shadow beside the policy that acts, over the same cycles. Figures of the shadow are predicted:
-    what the brokers would have used with its owners."""
+    """Comparison of a policy in mode Shadow with the acting policy, over the same cycles. The shadow's figures are
+    predictions: what the brokers would have used with the owners that it would have chosen."""
 
     policy: str
-    """Name of the policy that acts."""
+    """Name of the acting policy."""
     since: Timestamp
     """When the comparison began. It begins anew when either policy is edited."""
     begun: Annotated[str, Field(max_length=512)] = ""
@@ -68,15 +68,15 @@ class ShadowComparison(Status):
     days: Annotated[int, Field(ge=0)] = 0
     """Number of whole days (UTC) that were judged: the last 28 at most."""
     savings: ShadowSavings | None = None
-    """What the shadow saves in a day. Absent below two whole days."""
+    """Cost per day that the shadow saves, in points. Absent before two whole days were judged."""
     displaced: Annotated[int, Field(ge=0)] = 0
-    """Number of bundles that would be on another broker than they are."""
+    """Number of bundles that are on another broker in the shadow than in reality."""
     measured: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percent of the load whose bundle is on the same broker in the shadow as in reality. The rest is predicted."""
+    """Percent of the load that is in bundles on the same broker in the shadow as in reality. The rest is predicted."""
 
     @classmethod
     def of(cls, total: PairSums, verdict: DailyVerdict, **plain: str | int) -> Self:
-        """The comparison as a status has it. total: sums since it began. plain: policy, since, begun, displaced."""
+        """The comparison in the form of the status. total: sums since it began. plain: values of the other fields."""
         acting, shadow = (ShadowFigures.of(total.figures(side)) for side in (total.acting, total.shadow))
         saved = (verdict.saved, verdict.lowest, verdict.highest)
         mean, lowest, highest = (round(value, 2) if math.isfinite(value) else 0.0 for value in saved)
@@ -94,7 +94,7 @@ class ShadowComparison(Status):
 
 
 def in_short(shadow: ShadowFigures, acting: ShadowFigures) -> str:
-    """``14 : 220 moves, 1.1 : 19 % cut, 12 : 38 points``."""
+    """The summary, such as ``14 : 220 moves, 1.1 : 19 % cut, 12 : 38 points``."""
     cut = f", {_shown(shadow.cut)} : {_shown(acting.cut)} % cut" if shadow.cut is not None else ""
     points = f", {_shown(shadow.range)} : {_shown(acting.range)} points" if shadow.range is not None else ""
     return f"{shadow.moves} : {acting.moves} moves{cut}{points}"

@@ -23,23 +23,23 @@ class Readiness(StrEnum):
     """Reasons of a TopicNamespace's condition `Ready`."""
 
     CUT = "Cut"
-    """The operator divided it into bundles. No Pulsar cluster is involved."""
+    """The operator divided the namespace into bundles. No Pulsar cluster is involved."""
     ALREADY_CUT = "AlreadyCut"
-    """Its bundles belong to another TopicNamespace."""
+    """The bundles belong to another TopicNamespace object."""
     FOUND = "Found"
-    """It exists in Pulsar."""
+    """The namespace exists in Pulsar."""
     GAP = "Gap"
-    """Some hashes are in no bundle, so topics there have no owner. Only for one that the operator divided."""
+    """Some hashes are in no bundle, so topics there have no owner. Only if the operator divided the namespace."""
     OVERLAP = "Overlap"
     """Some bundles overlap. Those that do not fit on the ring get no owner."""
     OTHER_BUNDLES = "OtherBundles"
-    """It exists in Pulsar, with another number of bundles."""
+    """The namespace exists in Pulsar, with another number of bundles than `spec.bundles`."""
     CREATED = "Created"
-    """It was created in Pulsar for this object."""
+    """The namespace was created in Pulsar for this object."""
     REFUSED = "Refused"
-    """Pulsar refuses to create it."""
+    """Pulsar refuses to create the namespace."""
     GONE = "Gone"
-    """It was deleted in Pulsar."""
+    """The namespace was deleted in Pulsar."""
 
 
 MIRRORED = frozenset({Readiness.FOUND, Readiness.OTHER_BUNDLES, Readiness.CREATED, Readiness.GONE})
@@ -53,7 +53,7 @@ PulsarName = Annotated[str, Field(pattern=r"^[-=:.A-Za-z0-9_]+$", min_length=1, 
 
 
 BrokerPattern = Annotated[str, Field(min_length=1, max_length=253)]
-"""A regular expression."""
+"""A regular expression for names of Broker objects."""
 
 _NO_BROKER = "isolation names no broker: add a pattern to primary or secondary, or leave isolation out"
 _BOTH = "a pattern is primary and secondary: leave it in one of the two lists"
@@ -116,8 +116,9 @@ class TopicNamespaceSpec(Resource):
     balanced: bool = True
     """Whether bundles may be moved to balance load. If false, only unowned bundles get an owner."""
     spread: bool = False
-    """Whether a bundle only goes to brokers with the fewest other bundles of the namespace. For system topics and
-    coordinators, whose load is not measured (Pulsar: loadBalancerDistributeBundlesEvenlyEnabled, for one namespace)."""
+    """Whether a bundle only goes to brokers with the fewest other bundles of the namespace. Use it for system topics
+    and coordinators, whose load is not measured (Pulsar: loadBalancerDistributeBundlesEvenlyEnabled, for one
+    namespace)."""
     zone: Annotated[str, Field(max_length=253)] = ""
     """Zone of the clients. Bundles go to brokers whose failure domain has this name, while one of them is below the
     overload threshold (85 %, or overloadThreshold of a Modular selection). If empty, zones do not matter."""
@@ -139,25 +140,25 @@ class Interrupted(Status):
     longest: Annotated[float, Field(ge=0)]
     """Longest of the sampled moves, in seconds. A move outside the sample may have taken longer."""
     moves: Annotated[int, Field(ge=1)]
-    """Number of measured moves, of the latest 20."""
+    """Number of measured moves: the latest 20 at most."""
 
 
 class MeasuredMove(Status):
     """Interruption by one move, in seconds."""
 
     publish_gap: Annotated[float, Field(ge=0)] | None = None
-    """Seconds until the last publisher reconnected. Absent if there was none."""
+    """Seconds until the last publisher reconnected. Absent if there was no publisher."""
     reconnect: Annotated[float, Field(ge=0)]
     """Seconds until the last client reconnected."""
 
 
 class MoveCost(Status):
-    """Interruption of clients by the latest moves, on a sample of moves and topics."""
+    """Interruption of clients by the latest moves, measured on a sample of moves and topics."""
 
     publish_gap: Interrupted | None = None
     """Time until publishers reconnected."""
     reconnect: Interrupted | None = None
-    """Time until all clients, with consumers, reconnected."""
+    """Time until all clients reconnected, including consumers."""
     latest: Annotated[list[MeasuredMove], Field(max_length=20)] = Field(default_factory=list)
     """The measured moves, oldest first, 20 at most."""
     measured_at: Timestamp | None = None
@@ -176,5 +177,5 @@ class TopicNamespaceStatus(Status):
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
-    """`Ready`: each hash belongs to exactly one bundle; with `spec.pulsar`: the namespace exists in Pulsar.
-    `Valid`: whether isolation and zone can be applied. Set after the first problem."""
+    """`Ready`: whether each hash belongs to exactly one bundle; with `spec.pulsar`: whether the namespace exists in
+    Pulsar. `Valid`: whether isolation and zone can be applied. Set after the first problem."""

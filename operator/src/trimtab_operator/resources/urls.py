@@ -1,11 +1,11 @@
 """The allow-list of URLs that a policy may name, as patterns from the administrator.
 
-Without it, any author of a policy could make the operator connect to each server that it can reach, such as a cloud's
+Without it, any author of a policy could make the operator connect to any server that it can reach, such as a cloud's
 metadata service or a database on the pod's loopback, and read the beginning of the answer in the policy's status.
 A pattern is ``[scheme://]host[:port]``:
 
     scheme  http or https; both if absent
-    host    a name or an address, where ``*`` stands for one or more characters, with dots; ``[::1]`` for IPv6
+    host    a name or an address, where ``*`` stands for one or more characters, dots included; ``[::1]`` for IPv6
     port    a number, or ``*`` for any; any if absent
 
 The URL that is checked is the URL that is used: it is parsed, compared, and built again from its parts. Short names of
@@ -158,15 +158,15 @@ def parse(url: str) -> Address:
 
 
 def _problem(parts: SplitResult, url: str, port: int | None) -> str:
-    """The problem of a URL besides its host; empty for none."""
+    """What is wrong with a URL, except for its host; empty if nothing is."""
     if parts.scheme not in _PORTS:
         return f"the url's scheme {parts.scheme!r} must be http or https"
     if "@" in parts.netloc:
         return "the url holds a user name; leave it out, and give it as credentials"
     if "?" in url or "#" in url:
-        return "the url holds ? or #; leave out what follows, as queries are added to its path"
+        return "the url holds ? or #; leave out what follows, because queries are added to its path"
     if _PATH.fullmatch(parts.path) is None or re.search(r"[\s\\]", url):
-        return f"the url's path {parts.path!r} holds what no path may; write it with %XX"
+        return f"the url's path {parts.path!r} has characters that no path may have; write them as %XX"
     if port == 0:
         return f"the url's port 0 must be 1 to {_LAST_PORT}"
     return ""
@@ -182,7 +182,7 @@ def canonical_host(text: str) -> str:
         try:
             address = IPv6Address(text[1:-1])
         except AddressValueError:
-            raise ValueError(f"host {text!r} is no IPv6 address") from None
+            raise ValueError(f"host {text!r} is not an IPv6 address") from None
         if address.scope_id is not None:
             raise ValueError(f"host {text!r} names a network interface; leave out what follows %")
         return f"[{address}]"

@@ -1,7 +1,7 @@
 """Carries out the BundleSplits of policies and people: validates, executes, counts and deletes them.
 
-All state of a split is in its status and in the Bundle objects, so a new leader continues after a crash. The status
-that names the children is written before the bundle is touched.
+All state of a split is in its status and in the Bundle objects, so a new leader can continue it after a crash. The
+status, which names the children, is written before the bundle is changed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from trimtab_strategies.model import Decision, Memory, Reason, Split
 
 @dataclass(slots=True)
 class BundleCounts:
-    """Counts bundles per TopicNamespace as they change: the cost of a change does not depend on their number."""
+    """Keeps the number of bundles of each TopicNamespace. A change costs the same however many bundles there are."""
 
     cluster: ClusterState
     _counts: Counter[str] = field(init=False)
@@ -68,9 +68,9 @@ class BundleCounts:
         self._news.add(space)
 
     async def publish(self) -> None:
-        """Write the numbers that have changed. A namespace that gets its first bundles writes its own number.
+        """Write the numbers that have changed. Raises `ApiError`.
 
-        Raises `ApiError`.
+        The number of a namespace's first bundles is written by `reconcile.namespaces.cut`.
         """
         spaces, cluster = self.cluster.stores.topic_namespaces.items, self.cluster
         for name in [name for name in self._news if name not in spaces or spaces[name].has_bundles]:
@@ -84,12 +84,12 @@ class BundleCounts:
 
 
 async def request(splits: Sequence[Split], seen: Snapshot, actuator: Actuator) -> list[WriteResult]:
-    """Create a BundleSplit for each split of a plan; the results, in their order."""
+    """Create a BundleSplit for each split of a plan. Returns the results in the same order."""
     return await at_most(WRITERS, lambda split: actuator.request_split(seen.records[split.bundle], split), splits)
 
 
 def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) -> Memory:
-    """Memory of the strategies after `decision`; that of the splitter as `before`, if none of its splits was created.
+    """The strategies' memory after `decision`, but the splitter's from `before` if none of its splits was created.
 
     Otherwise a policy in DryRun would use up hits and budgets on splits that are never made.
     """
@@ -105,7 +105,7 @@ ROUND_EVERY = 2.0
 
 
 SPLIT_WITHIN = 60.0
-"""Seconds after which a split goes back, where no policy sets `limits.moveTimeout`."""
+"""Seconds after which a split is rolled back, if no policy sets `limits.moveTimeout`."""
 
 
 WAIT_FOR = 300.0
@@ -117,15 +117,15 @@ TELL_AFTER = 3.0
 
 
 TELL_EVERY = 10.0
-"""Seconds between two such texts: each is a write, and a cluster that is down may give another cause each time."""
+"""Seconds between two such texts. Each is a write, and a cluster that is down may give a different cause each time."""
 
 
 PAUSE = 0.1
-"""Least seconds between two rounds: their own writes wake the next one."""
+"""Least seconds between two rounds. Without a pause, a round's own writes would start the next one immediately."""
 
 
 AT_ONCE = 8
-"""Splits carried out at the same time."""
+"""Maximum number of splits that are carried out at the same time."""
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class SplitController:
     cluster: ClusterState
     divider: SplitExecutor
     _since: dict[str, float] = field(default_factory=dict)
-    _told: dict[str, float] = field(default_factory=dict)  # clock of the last text, by uid
+    _told: dict[str, float] = field(default_factory=dict)  # when the last text was written, by uid
     _counts: BundleCounts = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ class SplitController:
     # -- from Pending to Splitting --
 
     async def _accept(self, record: SplitRecord) -> SplitRecord | None:
-        """The record once the split is accepted; None while it waits, or when it is refused."""
+        """The record if the split is accepted; None if it has to wait or is refused."""
         parent = await self._bundle(record.spec.bundle)
         environment = split_environment(self.cluster, parent)
         try:
@@ -214,7 +214,7 @@ class SplitController:
         await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
 
     async def _owned(self, record: SplitRecord, space: TopicNamespaceRecord | None) -> SplitRecord:
-        """The record with its TopicNamespace as owner, not its bundle: the bundle is deleted before the split is."""
+        """The record with its TopicNamespace as owner. The bundle can't own it, because the bundle is deleted first."""
         if record.owned or space is None or not space.uid:
             return record
         owner = owned_by(space.name, space.uid)
@@ -227,7 +227,7 @@ class SplitController:
             {"bundle": child.bundle, "lower": child.lower, "upper": child.upper, "destination": child.destination}
             for child in order.children
         ]
-        text = f"into {len(children)} children, first on {order.source}"
+        text = f"into {len(children)} children, which {order.source} serves first"
         begun = await self._write(
             record,
             phase=Phase.SPLITTING,
@@ -247,7 +247,8 @@ class SplitController:
     async def _advance(self, record: SplitRecord) -> None:
         waited = self.cluster.clock() - self._since.setdefault(record.uid, self.cluster.clock())
         late = waited > self._within()
-        give_up = f"not done within {self._within():g} s: {record.status.message or 'its bundles'}" if late else ""
+        missing = record.status.message or "brokers have not taken all children"
+        give_up = f"not done within {self._within():g} s: {missing}" if late else ""
         progress = await self.divider.advance(self._order(record), give_up)
         if progress.done:
             names = ", ".join(child.bundle for child in record.status.children[:3])
@@ -261,7 +262,7 @@ class SplitController:
             await self._report_waiting(record, progress)
 
     def _order(self, record: SplitRecord) -> SplitOrder:
-        """The order of an accepted split, from its status. A child whose new broker is gone stays with its source."""
+        """The order of an accepted split, from its status. A child whose destination is not ready stays where it is."""
         request, status = record.spec.request, record.status
         ready = {name for name, broker in self.cluster.stores.brokers.items.items() if broker.ready}
         return SplitOrder(
@@ -285,7 +286,7 @@ class SplitController:
             await self._write(record, message=shortened(progress.text))
 
     def _within(self) -> float:
-        """Seconds until a split times out: the longest time-out that a policy has for a move."""
+        """Seconds until a split times out: the longest `limits.moveTimeout` of all policies."""
         return max(
             (settings.move_timeout for settings in self.cluster.policies.settings.values()), default=SPLIT_WITHIN
         )
@@ -316,7 +317,7 @@ class SplitController:
         return [*set_condition(record.conditions, kind, status, str(reason), shortened(text), record.generation, now)]
 
     async def _write(self, record: SplitRecord, **status: Any) -> SplitRecord:
-        """Merge into the status of a split; returns its new record. `ConflictError`: it has changed."""
+        """Merge `status` into the status of a split, and return its new record. Raises `ConflictError`."""
         cluster = self.cluster
         body = {
             "metadata": {"resourceVersion": record.resource_version},
@@ -335,7 +336,7 @@ class SplitController:
     # -- leftovers --
 
     async def _tidy_up(self) -> None:
-        """Go back where a BundleSplit was deleted halfway, and release or remove the children it left."""
+        """Roll back splits whose BundleSplit was deleted halfway, and release or remove children that are left."""
         divided, bundles = self.cluster.splitting, self.cluster.stores.bundles.items
         for bundle, split in list(divided.parents.items()):
             if bundle in bundles:
@@ -357,13 +358,13 @@ class SplitController:
             await self._remove(child, parent)
 
     async def _remove(self, child: str, parent: str) -> None:
-        """Delete a child of a bundle that is not being split. An ended split left it, or a delayed request made it."""
+        """Delete a child of a bundle that is not being split. A split that ended, or a delayed request, left it."""
         raw = await self._bundle(child)
         if raw is not None and parent_of(raw) == parent:
             await BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now).delete(raw)
 
     async def _gone(self, split: str) -> bool:
-        """Whether a split does not exist or has ended, by the API server, as a store may be out of date."""
+        """Whether a split does not exist or has ended. Asks the API server, because a store may be out of date."""
         found = self.cluster.stores.splits.items.get(split)
         if found is not None and not found.finished:
             return False
@@ -382,13 +383,13 @@ class SplitController:
 
 
 def asked_for(record: SplitRecord) -> str:
-    """Reason of a split: that of the policy, or `Admin` where a person asked."""
+    """The reason of a split: the policy's reason, or `Admin` if a person asked for it."""
     request = record.spec.request
     return request.reason if request else str(Reason.ADMIN)
 
 
 async def _safely(what: str, work: Awaitable[object]) -> None:
-    """Await `work`, and log an error. The next round starts again."""
+    """Await `work`, and log an error. The next round tries again."""
     try:
         await work
     except (ConflictError, NotFoundError) as error:
@@ -396,4 +397,4 @@ async def _safely(what: str, work: Awaitable[object]) -> None:
     except ApiError as error:
         log.warning("%s: %s", what, error)
     except Exception:
-        log.exception("%s: this round failed, the next one starts again", what)
+        log.exception("%s: this round failed, the next one tries again", what)

@@ -1,7 +1,7 @@
-"""Splits declared bundles: the steps of `splits.steps`, on Bundle objects.
+"""Splits bundles whose brokers watch the Bundle objects, by the steps of `splits.steps`.
 
 Every read goes to the API server itself. Every write to an object that others may change carries the resourceVersion
-that was read. So a bundle that was moved, deleted or pinned meanwhile is read again before the next step.
+that was read. So if a bundle was moved, deleted or pinned meanwhile, it is read again before the next step.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimtab_operator.splits.steps import (
 from trimtab_strategies.model import Reason
 
 MOST_STEPS = 32
-"""Steps in one round, so that a bundle that changes all the time does not delay the other splits."""
+"""Most steps in one round, so that a bundle that changes all the time does not delay the other splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DeclarativeSplitExecutor:
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do all steps that are possible now. Another call continues. Raises `ApiError`.
 
-        give_up: why to go back if the parent still exists; empty: go on.
+        give_up: why to go back if the parent still exists; empty to go forwards.
         """
         why = ""
         for _ in range(MOST_STEPS):
@@ -65,7 +65,7 @@ class DeclarativeSplitExecutor:
         children = await asyncio.gather(*(self._objects.get(child.bundle) for child in order.children))
         return SplitObservation(
             await self._objects.get(order.bundle), children
-        )  # after the children: if it exists now, it existed when they were read
+        )  # the parent is read after the children: if it exists now, it existed when they were read
 
     async def _take(self, step: SplitStep, order: SplitOrder, seen: SplitObservation) -> None:
         writes = SplitObjects(self._objects, order)

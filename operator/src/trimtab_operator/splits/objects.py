@@ -1,4 +1,4 @@
-"""Writes to the Bundle objects of a split, shared by both ways to carry it out: watching brokers, and Pulsar."""
+"""Writes the Bundle objects of a split, for both executors (with and without Pulsar)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_operator.splits.steps import Child, Raw, SplitOrder, parent_of, unl
 
 @dataclass(frozen=True, slots=True)
 class SplitObjects:
-    """Writes to the Bundle objects of `order`. Methods raise `ApiError`, `ConflictError` if the object has changed."""
+    """Writes the Bundle objects of `order`. Methods raise `ApiError`, or `ConflictError` if the object has changed."""
 
     bundles: BundleObjects
     order: SplitOrder

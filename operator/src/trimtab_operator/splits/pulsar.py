@@ -1,7 +1,7 @@
-"""Splits that a Pulsar cluster carries out, by its admin REST API.
+"""Splits bundles through the admin REST API of a Pulsar cluster, by the steps of `splits.pulsar_steps`.
 
-Each round reads Pulsar and the API server, and each write carries the resourceVersion that was read. So a process that
-resumes a split after a crash, or while the sync writes the same objects, does the rest (`splits.pulsar_steps`).
+Each round reads Pulsar and the API server, and each write carries the resourceVersion that was read. So a split can
+resume after a crash, and while the sync writes the same objects: steps that are already done are skipped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_STEPS = 32
-"""Steps in one round."""
+"""Most steps in one round."""
 READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Seconds before each read of boundaries or owners after a cut. Measured: both are correct after about 100 ms."""
 
@@ -68,7 +68,7 @@ class _Space:
         return f"{self.tenant}/{self.namespace}"
 
     def bundle(self, lower: int, upper: int) -> str:
-        """In Pulsar's spelling."""
+        """Name of the bundle of a range, in Pulsar's spelling."""
         return pulsar_bundle(self.tenant, self.namespace, f"0x{lower:08x}", f"0x{upper:08x}")
 
     def object(self, lower: int, upper: int) -> str:
@@ -90,7 +90,7 @@ class PulsarSplitExecutor:
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
         """Do all steps that are possible now. Another call continues. Raises `ApiError`.
 
-        give_up: why to go back if Pulsar has not cut the bundle yet; empty: go on.
+        give_up: why to go back if Pulsar has not cut the bundle yet; empty to go forwards.
         """
         reason, why = None, ""
         try:
@@ -128,7 +128,7 @@ class PulsarSplitExecutor:
         return _Space(meta["name"], meta["uid"], spec["tenant"], spec["name"])
 
     def _whole(self, order: SplitOrder) -> tuple[int, int]:
-        """The range of the parent; from its children once it is gone."""
+        """The range of the parent; computed from its children once it is gone."""
         record = self.cluster.stores.bundles.items.get(order.bundle)
         ends = (order.children[0].lower, order.children[-1].upper) if record is None else (record.lower, record.upper)
         return int(ends[0], 16), int(ends[1], 16)
@@ -186,17 +186,17 @@ class PulsarSplitExecutor:
         await writes.lock(seen.parent)
 
     async def _topics(self, bundle: str) -> list[int]:
-        """Positions of the bundle's loaded topics. Raises `_CannotSplitError` for fewer than Pulsar splits."""
+        """Positions of the bundle's loaded topics. Raises `_CannotSplitError` if Pulsar needs more topics to split."""
         positions = list((await self.admin.topic_positions(bundle)).values())
         if len(positions) < FEW:
             text = (
-                f"{bundle} has {counted(len(positions), 'loaded topic')}, and Pulsar splits none with fewer than {FEW}"
+                f"{bundle} has {counted(len(positions), 'loaded topic')}; Pulsar splits no bundle with fewer than {FEW}"
             )
             raise _CannotSplitError(Reason.TOO_FEW_TOPICS, f"{text}: add partitions, or topics")
         return positions
 
     async def _cut(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
-        """Have Pulsar cut the first part that is not as ordered, at all positions, or at one if it refuses that."""
+        """Have Pulsar cut the first part that is not as ordered: at all positions, or at one if it refuses several."""
         (lower, upper), positions = next(iter(cuts(order, seen).items()))
         bundle = space.bundle(lower, upper)
         topics = await self._topics(bundle)
@@ -207,14 +207,14 @@ class PulsarSplitExecutor:
             if len(positions) == 1:
                 await self._refused(space, seen, error)
                 return
-            one = one_of(positions, lower, upper, topics)  # the extensible load manager takes one at a time
+            one = one_of(positions, lower, upper, topics)  # the extensible load manager accepts one at a time
             try:
                 await self._ask(space, seen, bundle, [one])
             except SplitRefusedError as second:
                 await self._refused(space, seen, second)
 
     async def _ask(self, space: _Space, seen: PulsarSplitObservation, bundle: str, positions: list[int]) -> None:
-        """Send the request. Raises `_CannotSplitError` when Pulsar accepted it, and the boundaries are as before."""
+        """Request the split. Raises `_CannotSplitError` if Pulsar accepts it but does not change the boundaries."""
         await self.admin.split(bundle, positions)
         if not await self._boundaries_change(space, seen):
             text = f"Pulsar accepted the split of {bundle}, but did not change its boundaries: it may have lost topics"
@@ -273,10 +273,10 @@ class PulsarSplitExecutor:
 
 @dataclass(slots=True)
 class ChosenSplitExecutor:
-    """Chooses the executor: Pulsar where it is linked, else the brokers that watch the objects.
+    """Chooses the executor: the one for Pulsar if Pulsar is linked, else the one for brokers that watch the objects.
 
-    admin: the open client, None if there is none. A new leader waits until the policies have said whether Pulsar is
-    linked: the other executor would undo a split that Pulsar has carried out.
+    admin: the open client, None if there is none. A new leader waits until it is known whether Pulsar is linked. The
+    wrong executor would undo a split that Pulsar has carried out.
     """
 
     cluster: ClusterState
@@ -288,7 +288,7 @@ class ChosenSplitExecutor:
         """Call `advance` of the chosen executor."""
         self._settled = self._settled or await self.cluster.link_settled()
         if not self._settled:
-            return SplitProgress(text="a policy with spec.pulsar does not run yet: is Pulsar to carry it out?")
+            return SplitProgress(text="a policy with spec.pulsar does not run yet: Pulsar may have to carry it out")
         if not self.cluster.link.linked:
             return await self.otherwise.advance(order, give_up)
         if (admin := self.admin()) is None or self.cluster.link.ids is None:

@@ -1,12 +1,12 @@
-"""Steps of a split that Pulsar carries out. Each follows from Pulsar's boundaries and the Bundle objects. Pure.
+"""Steps of a split that Pulsar carries out, as pure functions of Pulsar's boundaries and the Bundle objects.
 
 forwards    lock the parent -> have Pulsar cut it -> create the children -> delete the parent -> release the children
             -> set the desired owner of children that should move -> done
 backwards   (only while Pulsar has not cut) unlock the parent -> undone
 
-Pulsar can't merge bundles. Once it has cut, the split only goes forwards, even if Pulsar cut at other positions than
-ordered (another client was faster, or Pulsar refused a part). The objects then follow Pulsar's bundles, and the split
-ends as failed. The sync with Pulsar creates and deletes the same objects, so each may exist or not at any step.
+Pulsar can't merge bundles. Once it has cut the bundle, the split only goes forwards, even if Pulsar cut it at other
+positions than ordered (another client was faster, or Pulsar refused a part). The objects then follow Pulsar's bundles,
+and the split fails. The sync with Pulsar creates and deletes the same objects, so each may exist or not at any step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trimtab_operator.splits.steps import (
 from trimtab_strategies.model import Reason, some
 
 FEW = 2
-"""Loaded topics that a bundle must have. Pulsar splits no bundle with fewer."""
+"""Number of loaded topics that a bundle must have. Pulsar splits no bundle with fewer."""
 
 
 class PulsarSplitStep(StrEnum):
@@ -50,11 +50,11 @@ class PulsarSplitStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PulsarSplitObservation:
-    """The bundles of Pulsar and the Bundle objects now. whole: range of the parent. parent: its object, None if gone.
+    """Pulsar's bundles and the Bundle objects now. whole: range of the parent. parent: its object, None if gone.
 
-    edges: Pulsar's boundaries from one end of the parent to the other, both included. They are empty where Pulsar has
-    no bundle, or one that is larger than the parent. children: existing objects, by the range between two edges. If
-    Pulsar has no edge inside and the parent is gone, they are by the ordered ranges.
+    edges: Pulsar's boundaries from one end of the parent to the other, both included. They are empty if Pulsar has no
+    bundle there, or one that is larger than the parent. children: the children that exist, by the range between two
+    edges. If Pulsar has no edge inside the parent and the parent is gone, the ordered ranges are the keys.
     """
 
     whole: tuple[int, int]
@@ -74,12 +74,12 @@ class PulsarSplitObservation:
 
 
 def wanted(order: SplitOrder, whole: tuple[int, int]) -> tuple[int, ...]:
-    """All edges after the split."""
+    """All edges after the split, if it goes as ordered."""
     return tuple(sorted({*whole, *(int(child.lower, 16) for child in order.children)}))
 
 
 def ordered(order: SplitOrder) -> list[tuple[int, int]]:
-    """The ranges of the bundles after the split."""
+    """The ranges of the bundles after the split, if it goes as ordered."""
     return [(int(child.lower, 16), int(child.upper, 16)) for child in order.children]
 
 
@@ -89,12 +89,12 @@ def gone(parent: Raw | None) -> bool:
 
 
 def within(boundaries: Sequence[int], lower: int, upper: int) -> tuple[int, ...]:
-    """The edges of a ring from `lower` to `upper`; empty when one of these is not an edge."""
+    """The boundaries from `lower` to `upper`, both included; empty if one of the two is not a boundary."""
     return tuple(b for b in boundaries if lower <= b <= upper) if {lower, upper} <= set(boundaries) else ()
 
 
 def next_step(order: SplitOrder, seen: PulsarSplitObservation, give_up: str = "") -> tuple[PulsarSplitStep, str]:
-    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty: go forwards."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty to go forwards."""
     if not seen.edges:
         return _backwards(order, seen), f"Pulsar has no bundle of exactly the range of {order.bundle}"
     if not seen.cut:
@@ -112,7 +112,7 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
     if why := parent_overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        # also with a pending desired owner that is the bundle's own broker: only this split can complete it
+        # even if a desired owner is pending: it is the bundle's own broker, and only this split can complete that move
         return PulsarSplitStep.CUT, ""
     if owner_pending(seen.parent):
         return PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner"
@@ -125,13 +125,13 @@ def _backwards(order: SplitOrder, seen: PulsarSplitObservation) -> PulsarSplitSt
 
 
 def _to_cut(order: SplitOrder, seen: PulsarSplitObservation) -> list[int]:
-    """Positions that are left to cut; none when Pulsar has cut at another position than ordered."""
+    """Positions that Pulsar still has to cut; none if it has cut at a position that was not ordered."""
     edges = set(wanted(order, seen.whole))
     return sorted(edges - set(seen.edges)) if set(seen.edges) <= edges else []
 
 
 def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple[PulsarSplitStep, str]:
-    """The next step once Pulsar has cut: the objects follow its bundles."""
+    """The next step once Pulsar has cut the bundle: the objects follow Pulsar's bundles."""
     if any(found not in seen.children or untold(seen.children[found]) for found in seen.ranges):
         return PulsarSplitStep.CREATE, ""
     if seen.parent is not None:
@@ -147,22 +147,22 @@ def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple
 
 
 def untold(child: Raw) -> bool:
-    """Whether a child was created here, by a process that ended before it wrote the owner."""
+    """Whether a split, not the sync, created this child, and its owner has not been written yet."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
     return reason == Reason.SPLITTING and not child.get("status", {}).get("observedGeneration")
 
 
 def cuts(order: SplitOrder, seen: PulsarSplitObservation) -> dict[tuple[int, int], list[int]]:
-    """Positions that Pulsar still has to cut, by the range of its bundle."""
+    """Positions that Pulsar still has to cut, by the range of the bundle that they are in."""
     left = _to_cut(order, seen)
     found = {(lower, upper): [p for p in left if lower < p < upper] for lower, upper in seen.ranges}
     return {key: positions for key, positions in found.items() if positions}
 
 
 def one_of(positions: Sequence[int], lower: int, upper: int, topics: Iterable[int]) -> int:
-    """The position to cut first, where Pulsar accepts only one at a time.
+    """The position to cut first, if Pulsar accepts only one at a time.
 
-    If possible, it leaves two topics in each part that must be cut again: Pulsar splits no bundle with fewer.
+    If possible, each part that must be cut again keeps two topics: Pulsar splits no bundle with fewer.
     """
     places = list(topics)
 
@@ -186,6 +186,6 @@ def to_move(order: SplitOrder, seen: PulsarSplitObservation) -> list[tuple[Child
 
 
 def _as_created(child: Raw) -> bool:
-    """Whether its desired owner is the one it was created with, here or by the sync with Pulsar."""
+    """Whether a child still has the desired owner that it was created with, by a split or by the sync with Pulsar."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
     return reason in SEEN | {Reason.SPLITTING, None} and not owner_pending(child)

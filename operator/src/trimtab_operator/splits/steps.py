@@ -1,14 +1,14 @@
-"""Steps of a split on Bundle objects. Each follows from the objects alone, so no other state is kept. Pure.
+"""Steps of a split on Bundle objects, as pure functions of these objects: no other state is kept.
 
 forwards    lock the parent -> create the children -> (its owner takes them) -> delete the parent
             -> release the children -> move those that should go elsewhere -> done
 backwards   unlock the parent -> remove the children -> undone
 
-It is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
+This is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
 is gone, a split only goes forwards. So a process that resumes a split after a crash can finish it in either direction.
-The way back begins with a write to the parent: a delayed request to delete it then fails, because it has changed.
-At any moment each hash belongs to exactly one served bundle: the parent, later one child.
+The way back begins with a write to the parent. A delayed request to delete the parent then fails, because it has
+changed. At any moment each hash belongs to exactly one served bundle: first the parent, later one child.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class SplitExecutor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
-    """How far a split is: done, undone (the parent is as before), or neither; text then says what it waits for.
+    """How far a split is: done, undone (the parent is as before), or neither.
 
-    reason: why it is undone; None if no member of `Reason` applies.
+    text: what it waits for, or why it is undone. reason: also why it is undone; None if no member of `Reason` applies.
     """
 
     done: bool = False
@@ -50,7 +50,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A bundle to create. lower, upper: ``0x%08x``. destination: its broker after the split; empty if the parent's."""
+    """A bundle to create. lower, upper: ``0x%08x``. destination: broker after the split; empty for the parent's one."""
 
     bundle: str
     lower: str
@@ -60,9 +60,9 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class SplitOrder:
-    """The order of a split.
+    """What an accepted split is to do.
 
-    split:     name of the BundleSplit. bundle: of the parent. topic_namespace: of the TopicNamespace object.
+    split, bundle, topic_namespace: names of the BundleSplit, of the parent, and of its TopicNamespace object.
     source:    the broker that owned the parent at the start, and owns the children at first.
     policy, epoch, reason: written into the assignments of children that move to another broker.
     """
@@ -101,7 +101,7 @@ class SplitObservation:
 
 
 def next_step(order: SplitOrder, seen: SplitObservation, give_up: str = "") -> tuple[SplitStep, str]:
-    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty: go forwards."""
+    """The next step, and why the split has to wait or go back. give_up: why it should go back; empty to go forwards."""
     if seen.parent is None:
         return _without_parent(order, seen)
     if seen.parent["metadata"].get("deletionTimestamp"):  # a finalizer holds it; the split can't go back
@@ -200,17 +200,17 @@ def split_of(bundle: Raw) -> str:
 
 
 def parent_of(bundle: Raw) -> str:
-    """The parent that is being split into a bundle; empty if none."""
+    """The parent of a bundle that a running split has created; empty for other bundles."""
     return (bundle["metadata"].get("annotations") or {}).get(PARENT) or ""
 
 
 def owner_pending(bundle: Raw) -> bool:
-    """Whether a bundle has a desired owner that was not carried out yet."""
+    """Whether a bundle has a desired owner that has not been carried out yet."""
     observed = (bundle.get("status") or {}).get("observedGeneration") or 0
     return bool(bundle["spec"].get("owner")) and bundle["metadata"]["generation"] > observed
 
 
 def unlocked_state(parent: Raw) -> str:
-    """The state of a parent after its split ended: what its broker wrote, if it did."""
+    """The state of a parent after its split was undone: the state that its broker wrote meanwhile, or else `Owned`."""
     state = (parent.get("status") or {}).get("state") or str(BundleState.FREE)
     return str(BundleState.OWNED) if state == BundleState.SPLITTING else str(state)

@@ -1,4 +1,4 @@
-"""Validates a BundleSplit and makes its order: whether the bundle can be split, where, and into which children."""
+"""Validates a BundleSplit, and makes its order: whether and where the bundle can be split, and into which children."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ class SplitMustWaitError(ValueError):
 class SplitEnvironment:
     """What a split is validated against.
 
-    space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles, running splits counted as done.
-    most:    bundles that a namespace may have, by the policies' split rules; None without a limit.
-    limits:  of one bundle, by which `flow_or_qps_equally_divide` fills children.
+    space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles once running splits are done.
+    most:    how many bundles a namespace may have by the policies' split rules; None without a limit.
+    limits:  load limits of one bundle, up to which `flow_or_qps_equally_divide` fills each child.
     bundles, brokers: names of those that exist. topics: those that each policy has measured.
     """
 
@@ -84,9 +84,9 @@ class SplitEnvironment:
 
 
 def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnvironment) -> SplitOrder:
-    """The order of a split of `parent` (None: it does not exist).
+    """Validate a split, and return its order. parent: the bundle to split, None if it does not exist.
 
-    Raises `InvalidSplitError`; `SplitMustWaitError` while the bundle is moving.
+    Raises `InvalidSplitError`, or `SplitMustWaitError` while the bundle has no confirmed owner.
     """
     if parent is None:
         raise InvalidSplitError(Reason.UNKNOWN_BUNDLE, f"there is no Bundle {split.spec.bundle}: check its name")
@@ -103,7 +103,7 @@ def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnviro
         for (lower, upper), destination in zip(ranges, destinations, strict=True)
     )
     if taken := [child.bundle for child in cut if child.bundle in environment.bundles]:
-        text = f"Bundle {taken[0]} exists already, in the middle of {split.spec.bundle}: delete the one that is wrong"
+        text = f"Bundle {taken[0]} exists already, inside {split.spec.bundle}: delete the one that is wrong"
         raise InvalidSplitError(Reason.CONFLICT, text)
     return SplitOrder(
         split=split.name, bundle=split.spec.bundle, topic_namespace=space.name, source=owner_of(parent), children=cut
@@ -120,7 +120,7 @@ def _check_free(split: SplitRecord, parent: Raw, environment: SplitEnvironment) 
     if request is not None and parent["spec"].get("pinned"):
         raise InvalidSplitError(Reason.PINNED, f"{name} is pinned: only a person may split it")
     if request is not None and request.source and owner != request.source:
-        text = f"{name} went from {request.source} to {owner or 'no broker'} since that was decided"
+        text = f"{name} went from {request.source} to {owner or 'no broker'} since the split was planned"
         raise InvalidSplitError(Reason.SUPERSEDED, text)
     if not owner or owner_pending(parent):
         text = f"{name} has {'a pending owner' if owner else 'no owner'}"

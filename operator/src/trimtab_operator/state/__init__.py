@@ -1,1 +1,1 @@
-"""What the policies of one messaging cluster share between reconciles. No writes, no Kopf, no HTTP."""
+"""State of the policies of a messaging cluster between reconciles, in memory and in ConfigMaps."""

@@ -1,7 +1,8 @@
-"""Admission: which moves the disruption budgets let through now. It is the last check before a move is written.
+"""Admission: decides which moves the disruption budgets allow now. It is the last check before a move is written.
 
-A move that fits is paid for, and the payment is stored, before this returns. A drain, a lost broker and a user's
-desired owner are never held back. They are paid for all the same, and reported where they go beyond a budget.
+A move that fits is charged to the budget, and the charge is stored, before `admit` returns. Moves for a drain, a lost
+broker or a user's desired owner are never held back. They are charged all the same, and reported if they exceed a
+budget.
 
 Moves that exchange bundles between two brokers are admitted together or not at all: half an exchange may make the
 balance worse.
@@ -30,7 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MoveRequest:
-    """A move to admit. bundle: in Pulsar's spelling. A split counts as a move from its source to its source."""
+    """A move to admit. bundle: in Pulsar's spelling (``tenant/name/0x00000000_0x40000000``).
+
+    A split is a move whose source is also its destination.
+    """
 
     record: BundleRecord
     bundle: str
@@ -52,10 +56,10 @@ class MoveRequest:
 async def admit(
     cluster: ClusterState, settings: Settings, requests: Sequence[MoveRequest], written: Collection[str] = ()
 ) -> list[HeldBack | None]:
-    """For each of `requests` why it must wait; None: it may be written now, and is paid for.
+    """Return for each of `requests` why it must wait, or None if it was charged and may be written now.
 
-    written: as in `budget_left.pending_by_namespace`. If the account can't be read or stored, only unrestrained moves
-    are let through, because what is left is not known.
+    written: as in `budget_left.pending_by_namespace`. If the account can't be read or stored, it is not known what is
+    left. So only moves that no budget holds back may be written.
     """
     if not requests or ((rules := rules_of(cluster, settings)).empty and settings.budget is None):
         return [None] * len(requests)
@@ -75,7 +79,7 @@ async def admit(
 
 
 async def _unread(cluster: ClusterState) -> str:
-    """Why the account can't be read; empty once it was."""
+    """Read the account. Returns why it can't be read; empty if it was read."""
     try:
         await recalled(cluster)
     except ApiError as error:
@@ -90,7 +94,7 @@ def _all_but_forced(requests: Sequence[MoveRequest], why: str) -> list[HeldBack 
 
 @dataclass(slots=True)
 class _Round:
-    """One admission. overrides: of its forced moves."""
+    """One call of `admit`. overrides: how its forced moves exceed budgets."""
 
     cluster: ClusterState
     settings: Settings
@@ -112,7 +116,7 @@ class _Round:
         return found
 
     def _unit(self, requests: Sequence[MoveRequest]) -> tuple[Reason, str] | None:
-        """Why these moves must wait together. Forced ones are paid for, whatever the others do."""
+        """Charge moves that must be admitted together, or return why they must wait. Forced ones are always charged."""
         for request in requests:
             if request.forced:
                 self.tally.admit([self._forced(request)])
@@ -149,11 +153,11 @@ class _Round:
         pace = self.cluster.budget.pace
         for broker, count in Counter(r.destination for r in requests if r.source != r.destination).items():
             allowed = pace.allowed(broker, limit)
-            # an exchange that needs more than one is let through when nothing else is pending
+            # an exchange that needs more than the allowed moves passes while no other move to the broker is pending
             if self._to[broker] and self._to[broker] + count > allowed:
                 usual = pace.usual(broker)
-                gap = "" if usual is None else f", where a publish gap is usually {usual:.1f} s"
-                return f"{self._to[broker]} moves to {broker} are pending, and {allowed} may be{gap}"
+                gap = "" if usual is None else f"; a publish gap there is usually {usual:.1f} s"
+                return f"{self._to[broker]} moves to {broker} are pending, and the limit is {allowed} now{gap}"
         return None
 
 

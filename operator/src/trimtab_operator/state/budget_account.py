@@ -1,11 +1,11 @@
 """`BudgetAccount`: what the moves of one messaging cluster have spent, in memory and in the ConfigMap `trimtab-budget`.
 
-A move is paid for before it is written. So a crash between the two leaves a payment without a move, and never a move
-without a payment. A move whose write failed stays paid: its answer may have been lost. The next attempt at the same
-generation of the bundle replaces the payment.
+A move is charged before it is written. So a crash in between leaves a charge without a move, and never a move without
+a charge. A move whose write failed stays charged, because only the answer may have been lost. The next attempt
+at the same generation of the bundle replaces the charge.
 
-All policies of a Kubernetes namespace share the account, as they may share a topic namespace. It is read when the first
-budget asks for it. Without budgets nothing is read, stored or counted.
+All policies of a Kubernetes namespace share the account, because they may share a topic namespace. It is read when the
+first budget needs it. Without budgets nothing is read, stored or counted.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ from trimtab_strategies.model import Reason
 _KEY = "budget.json.gz"
 
 MOST_OVERRIDES = 1000
-"""Overrides that wait to be reported. While no policy runs nothing reports them, and the oldest are dropped."""
+"""Maximum number of overrides that wait to be reported, as they do while no policy runs. Older ones are dropped."""
 
 
 GROWN = 2.0
-"""Ratio of a gap to the usual one from which it has grown."""
+"""A publish gap has grown if it is at least this many times as long as the usual gap."""
 
 NOTICEABLE = 0.1
-"""Seconds that it must be longer, too: below that, clocks and chance decide."""
+"""Seconds by which a gap must also exceed the usual gap. Smaller differences are due to clocks and chance."""
 
 FEWEST = 3
-"""Measured gaps of a broker that make a usual one."""
+"""Number of measured gaps that a broker needs before its usual gap is known."""
 
 KEPT = 20
-"""Latest gaps kept of each broker."""
+"""Number of gaps that are kept for each broker, the latest ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovePace:
-    """How many moves may be pending to each broker, by the time that clients needed to reconnect there. Pure.
+    """How many moves may be pending to each broker. It depends on how long clients needed to reconnect there. Pure.
 
     Additive increase, multiplicative decrease: a publish gap that is much longer than the usual one of the broker
-    halves the number. Each gap that is not adds one, until the policy's limit is reached. Only a sample of the moves is
+    halves the number. Each other gap adds one, until the policy's limit is reached. Only a sample of the moves is
     measured.
 
-    windows: by broker, pending moves that it may get; brokers without one are at the policy's limit.
+    windows: by broker, how many moves to it may be pending; a broker that is not in it has the policy's limit.
 
     gaps: by broker, seconds of the latest publish gaps after moves to it, oldest first.
     """
@@ -67,11 +67,11 @@ class MovePace:
     gaps: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def allowed(self, broker: str, limit: int) -> int:
-        """Pending moves that `broker` may get at once: between 1 and `limit`."""
+        """How many moves to `broker` may be pending at the same time: 1 to `limit`."""
         return max(1, min(limit, int(self.windows.get(broker, limit))))
 
     def measured(self, broker: str, gap: float, limit: int) -> Self:
-        """After a move to `broker` whose publishers were away for `gap` seconds. limit: of the policy."""
+        """The pace after a move to `broker` that cut publishers off for `gap` seconds. limit: of the policy."""
         before, usual = self.gaps.get(broker, ()), self.usual(broker)
         grown = usual is not None and gap >= GROWN * usual and gap - usual >= NOTICEABLE
         allowed = self.allowed(broker, limit)
@@ -86,21 +86,21 @@ class MovePace:
         return median(found) if len(found) >= FEWEST else None
 
     def only(self, brokers: frozenset[str]) -> Self:
-        """The same of these brokers alone: others are gone."""
+        """The pace of only these brokers: the others are gone."""
         gaps = {name: found for name, found in self.gaps.items() if name in brokers}
         return replace(self, windows={n: w for n, w in self.windows.items() if n in brokers}, gaps=gaps)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAccount:
-    """What the ConfigMap holds. epoch: of the leader that stored it."""
+    """The content of the ConfigMap. epoch: of the leader that stored it."""
 
     ledger: BudgetLedger = field(default_factory=BudgetLedger)
     pace: MovePace = field(default_factory=MovePace)
     epoch: int = 0
 
     def to_json(self) -> str:
-        """As stored."""
+        """The account as JSON, to be stored."""
         value = {
             "version": 1,
             "epoch": self.epoch,
@@ -144,14 +144,14 @@ def _pace(value: Mapping[str, Any]) -> MovePace:
 ACCOUNT_FORMAT: StoredFormat[StoredAccount] = StoredFormat(
     encode=lambda account, _: {_KEY: account.to_json},
     decode=lambda texts: StoredAccount.from_json(texts.get(_KEY, "")),
-    remedy="until it is deleted no budget allows a move",
+    remedy="delete the ConfigMap; until then no budget allows a move",
     epoch=lambda account: account.epoch,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A move of `bundle` (object name) that went beyond a budget, because of `reason`. text: what was exceeded."""
+    """A move of `bundle` (object name) that exceeded a budget, because of `reason`. text: what was exceeded."""
 
     policy: str
     bundle: str
@@ -161,7 +161,7 @@ class Override:
 
 @dataclass(slots=True)
 class BudgetAccount:
-    """The account. Call `recall` before anything else, within `lock` where the ledger is changed.
+    """The account. Call `recall` before anything else. Hold `lock` while you change the ledger.
 
     prices: what each policy's moves cost, by its last cycle. unreadable: why the stored account can't be read; empty if
     it can.
@@ -177,9 +177,9 @@ class BudgetAccount:
     _store: ConfigMapStore[StoredAccount] | None = None
 
     async def recall(self, api: Api, namespace: str, epoch: int) -> None:
-        """Read the account, once per process; an unreadable one again each time.
+        """Read the account once per process. Read it again in each call while it is unreadable.
 
-        epoch: of the leader; 0 without an election, then each start counts as one. Raises `ApiError`.
+        epoch: of the leader; 0 without an election. Then each start gets the next epoch. Raises `ApiError`.
         """
         if self._store is not None and not self.unreadable:
             return
@@ -190,7 +190,7 @@ class BudgetAccount:
             self._store, self.unreadable = store, str(error)
             return
         self._store, self.unreadable = store, ""
-        # gaps that were measured before the account was read count, too
+        # if gaps were measured before the account was read, their pace replaces the stored one
         self.ledger, self.pace = found.ledger, self.pace if self.pace.gaps else found.pace
         self._epoch = epoch or found.epoch + 1
 
@@ -205,9 +205,9 @@ class BudgetAccount:
         self.ledger = ledger
 
     def measured(self, broker: str, gap: float, limit: int) -> None:
-        """A move to `broker` took its publishers `gap` seconds. limit: pending moves that its policy allows.
+        """Record that a move to `broker` cut publishers off for `gap` seconds. The pace is stored with the next charge.
 
-        The pace is stored with the next payment.
+        limit: pending moves that the policy allows.
         """
         self.pace = self.pace.measured(broker, gap, limit)
 

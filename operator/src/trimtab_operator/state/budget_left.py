@@ -1,4 +1,4 @@
-"""What the disruption budgets of a policy have left now, which bundles that keeps where they are, and why, in words."""
+"""What the disruption budgets of a policy have left, and which bundles may therefore not move now, with the reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_strategies.model import ClusterLoad, Reason
 
 
 def rules_of(cluster: ClusterState, settings: Settings) -> BudgetRules:
-    """The budgets that hold for the bundles of a policy."""
+    """The budgets that apply to the bundles of a policy."""
     spaces = {
         space.full_name: Holder(f"TopicNamespace {space.name}", space.budget)
         for space in cluster.stores.topic_namespaces.items.values()
@@ -35,7 +35,7 @@ def full_name(cluster: ClusterState, record: BundleRecord) -> str:
 def pending_by_namespace(cluster: ClusterState, written: Iterable[str] = ()) -> dict[str, frozenset[str]]:
     """Names of the bundles with a pending move, by ``tenant/name``.
 
-    written: bundles whose move was written, while the store may not show it yet.
+    written: bundles whose move was written, but which the store may not show yet.
     """
     bundles, spaces = cluster.stores.bundles.items, cluster.stores.topic_namespaces.items
     moving = {name for name, move in cluster.pending_moves.open.items() if move.source != move.destination}
@@ -49,7 +49,7 @@ def pending_by_namespace(cluster: ClusterState, written: Iterable[str] = ()) -> 
 
 
 async def recalled(cluster: ClusterState) -> None:
-    """Read the account, unless that was done. Raises `ApiError`."""
+    """Read the account, unless it was read before. Raises `ApiError`."""
     await cluster.budget.recall(cluster.api, cluster.namespace, cluster.process.epoch)
 
 
@@ -61,9 +61,9 @@ def tally_of(cluster: ClusterState, rules: BudgetRules, written: Iterable[str] =
 async def without_budget(
     cluster: ClusterState, settings: Settings, load: ClusterLoad, records: Mapping[str, BundleRecord]
 ) -> dict[str, Reason]:
-    """The bundles of `load` that no budget would let move now, so that a plan need not consist of them.
+    """The bundles of `load` that a budget keeps from moving now, so that a plan can leave them out.
 
-    records: by Pulsar's spelling. Notes the prices of the policy's moves. Raises `ApiError`.
+    records: by Pulsar's spelling. Also keeps the prices of the policy's moves, for `admit`. Raises `ApiError`.
     """
     rules = rules_of(cluster, settings)
     if rules.empty or settings.mode is Mode.SHADOW:
@@ -79,7 +79,7 @@ async def without_budget(
 
 
 def in_words(short: Shortfall, now: float) -> str:
-    """The budget, its bound, what is spent, what the move costs, and when it fits."""
+    """A text that names the budget, its bound, what is spent, what the move costs, and when it fits."""
     unit = _UNITS[short.limit]
     head = f"{short.limit} of {short.holder} is {short.bound:g}"
     if short.limit is BudgetLimit.IN_FLIGHT:

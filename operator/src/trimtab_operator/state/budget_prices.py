@@ -1,4 +1,4 @@
-"""`Prices`: what a move of each bundle would interrupt by the last measured load, and which ones are too dear. Pure."""
+"""`Prices`: what a move of each bundle would cost by the last measured load, and which moves cost too much. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNRESTRAINED = EVACUATIONS | {Reason.BROKER_LOST, Reason.ADMIN}
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of the m bundles of one policy, in rows of the load that they were made from.
+    """Prices of moves of the m bundles of one policy. The rows are those of the load that the prices were made from.
 
     rows: row by Pulsar's spelling. namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,) percent of the
     clients, NaN where they were not measured. gaps: seconds by namespace; NaN where nothing measures moves.
@@ -36,7 +36,7 @@ class Prices:
 
     @classmethod
     def of(cls, load: ClusterLoad, costs: Mapping[str, MoveCosts] | None) -> Prices:
-        """The prices by `load`. costs: measured costs of moves by namespace; None where nothing measures moves."""
+        """The prices from `load`. costs: measured costs of moves by namespace; None where nothing measures moves."""
         bundles = load.bundles
         sessions, spaces = bundles.sessions, len(load.namespaces)
         known = np.nan_to_num(sessions, nan=0.0)
@@ -71,8 +71,8 @@ def _percent(sessions: FloatArray, total: FloatArray) -> FloatArray:
 def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
     """Seconds for which the next move of a namespace's bundle is expected to cut publishers off.
 
-    The mean of the latest measured moves, as gaps are summed; a move without publishers cost none. Before the first
-    measured move, the usual gap. costs: None where nothing measures moves, which gives NaN.
+    It is the mean of the latest measured moves, because gaps are summed. A move without publishers counts as 0. Before
+    the first measured move it is `USUAL_GAP`. costs: None where nothing measures moves; the result is then NaN.
     """
     if costs is None:
         return float("nan")
@@ -83,9 +83,9 @@ def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
 
 
 def too_dear(tally: BudgetTally, prices: Prices, names: Mapping[str, str]) -> set[str]:
-    """The bundles (Pulsar's spelling) that no budget lets move now.
+    """The bundles (Pulsar's spelling) that a budget keeps from moving now.
 
-    names: Pulsar's spelling by the name in the ledger, at least of the bundles whose moves of the day it holds.
+    names: Pulsar's spelling by object name, at least of the bundles that the ledger has moves of the day for.
     """
     spellings = tuple(prices.rows)
     found = {spellings[row] for row in np.flatnonzero(_held(tally, prices)).tolist()}
@@ -98,7 +98,7 @@ def too_dear(tally: BudgetTally, prices: Prices, names: Mapping[str, str]) -> se
 
 
 def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
-    """The bundles (mask, m) that cost more than is left, or whose namespace has no pending move left."""
+    """(m,) mask of the bundles that cost more than is left, or whose namespace may have no further pending move."""
     rules, spaces = tally.rules, prices.namespaces
     left, pending = np.full(len(spaces), np.inf), np.zeros(len(spaces), dtype=bool)
     for row, space in enumerate(spaces):
@@ -117,7 +117,7 @@ def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
 
 
 class Routed(Protocol):
-    """A move from one broker to another one, or something like it."""
+    """Anything with a source and a destination broker."""
 
     @property
     def source(self) -> str:
@@ -129,7 +129,7 @@ class Routed(Protocol):
 
 
 def together(moves: Sequence[Routed]) -> list[list[int]]:
-    """Rows of `moves` that are admitted together: moves between two brokers in both directions, else each alone."""
+    """Groups of rows of `moves` to admit together: moves between two brokers that exchange bundles, else one row."""
     ways = {(move.source, move.destination) for move in moves if move.source != move.destination}
     units = dict[object, list[int]]()
     for row, move in enumerate(moves):

@@ -1,7 +1,7 @@
 """`ClusterState`: what all policies of one messaging cluster (one Kubernetes namespace) share.
 
 It is frozen, because Kopf copies its memo for each object (`copy.copy`): an assignment would change one copy and no
-other. What changes is inside the objects that it holds, and all copies hold the same ones.
+other. All copies share the objects that it holds, and only those change.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ FRESH_FOR = 120.0
 
 @dataclass(slots=True)
 class Stores:
-    """The stores of the objects that decisions rest on.
+    """The stores of the objects that decisions depend on.
 
-    nodes: the cluster's; None where they are not watched, or may not be.
+    nodes: of the Kubernetes cluster; None where the operator does not watch them, or may not.
     """
 
     bundles: Store[BundleRecord]
@@ -60,11 +60,11 @@ class Stores:
     nodes: Store[NodeRecord] | None = None
 
     def all(self) -> tuple[Store[object], ...]:
-        """The five stores of our namespace."""
+        """The five stores of the Kubernetes namespace."""
         return (self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits)  # type: ignore[return-value]
 
     def stale(self) -> str:
-        """Which store is not complete or not up to date, in words; empty when all are."""
+        """A text that says which store is incomplete or out of date; empty if none is."""
         for store in self.all():
             if not store.synced.is_set():
                 return f"{store.ref.plural} are not listed yet"
@@ -74,7 +74,7 @@ class Stores:
 
 
 class SampleSource(NamedTuple):
-    """The settings that say what a sample means: another preset has CPU in percent and not in cores."""
+    """The settings that say what a sample means. For example, the preset decides if CPU is in percent or in cores."""
 
     url: str
     resources: str
@@ -88,7 +88,7 @@ class SampleSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeptSamples:
-    """The ring of one policy, with the samples of one source.
+    """The sample ring of one policy. All of its samples have the same source.
 
     past: samples of minutes before the first cycle, which are not in the ring yet. measuring: the task that adds them.
     """
@@ -109,8 +109,8 @@ class PolicyTable:
     """The policies whose loops run, by name.
 
     settings: of those that may run. claims: the brokers that each selects. shares: which policy has which brokers, by
-    the last `ClusterState.share_out`. wakers: start a policy's next reconcile at once. sizings: advice on the number of
-    brokers. topics: those that the last cycle measured. samples: what was measured in the last minutes.
+    the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately. sizings: advice on
+    the number of brokers. topics: those that the last cycle measured. samples: what was measured in the last minutes.
     """
 
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -139,9 +139,9 @@ class ProcessState:
 class ClusterState:
     """An immutable handle on the state that the policies of one Kubernetes namespace share.
 
-    now: epoch seconds, for what is written and for queries. clock: seconds that never jump, for durations: when a wall
-    clock is corrected, no broker may become lost and no move overdue.
-    chance: a random ratio 0-1, which spreads cycles.
+    now: epoch seconds, for what is written and for queries. clock: monotonic seconds, for durations: no broker may
+    become lost, and no move overdue, because the wall clock was corrected.
+    chance: a random number 0-1, which spreads the cycles of policies over time.
     urls: the URLs that policies may name.
     engine: set once the load sources are warm, or the first attempt to warm them failed.
     lost_brokers: brokers that are not ready. podless: brokers without a pod.
@@ -232,7 +232,7 @@ class ClusterState:
             self.wake()
 
     def wake(self) -> None:
-        """Start the next reconcile of all policies at once."""
+        """Start the next reconcile of all policies immediately."""
         for event in self.policies.wakers.values():
             event.set()
 
@@ -253,7 +253,7 @@ class ClusterState:
         self.share_out()
 
     def speaker(self) -> Settings | None:
-        """The oldest policy that runs, which names the Pulsar cluster for all; None while none runs."""
+        """The oldest policy that runs; None while none runs. Its `spec.pulsar` applies to all policies."""
         table = self.policies
         return next((found for name in table.shares.standing if (found := table.settings.get(name))), None)
 
@@ -263,10 +263,10 @@ class ClusterState:
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 
     async def link_settled(self) -> bool:
-        """Whether `link` is right about whether Pulsar is connected.
+        """Whether `link` says reliably if a Pulsar cluster is connected.
 
-        After a start it is not yet while a policy that names a Pulsar cluster waits for its loop, or is invalid. Raises
-        `ApiError`.
+        After a start it does not, while a policy that names a Pulsar cluster is invalid, or its loop has not started.
+        Raises `ApiError`.
         """
         if self.link.linked:
             return True
@@ -275,11 +275,11 @@ class ClusterState:
         return names <= {name for name, claim in self.policies.claims.items() if not claim.idle}
 
     def acting(self, policy: str) -> str:
-        """The policy whose brokers and bundles `policy` measures: itself, or the one that it shadows."""
+        """The policy whose brokers and bundles `policy` measures: itself, or for a shadow the acting policy."""
         return self.policies.shares.beside.get(policy, policy)
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
-        """The Broker objects of a policy, in the order of their names; of a shadow, those of the policy that acts."""
+        """The Broker objects of a policy, in the order of their names; for a shadow, those of the acting policy."""
         found, acting = sorted(self.stores.brokers.items.items()), self.acting(policy)
         return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == acting}
 
@@ -296,7 +296,7 @@ class ClusterState:
         return self.policies.shares.caretaker(bundle, space.policy if space else None)
 
     def in_flight(self, policy: str) -> int:
-        """Pending moves of the bundles of a policy, without those from a broker to itself."""
+        """Number of pending moves of a policy's bundles, without those from a broker to itself."""
         pending_moves = self.pending_moves.open.values()
         return sum(
             pending.source != pending.destination and self.cares(policy, pending.bundle) for pending in pending_moves
@@ -326,7 +326,7 @@ class ClusterState:
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids
 
     def departures(self, policy: str) -> Departures:
-        """The brokers of a policy that leave."""
+        """The brokers of a policy that are leaving."""
         nodes = self.stores.nodes.items if self.stores.nodes is not None else {}
         return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
 

@@ -1,6 +1,6 @@
 """`Clusters`: the messaging clusters that one process manages, one for each Kubernetes namespace that it watches.
 
-It is Kopf's memo. As with `ClusterState`, what changes is inside the objects that all copies hold.
+It is Kopf's memo. As with `ClusterState`, all copies share the objects that it holds, and only those change.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from trimtab_operator.telemetry.metrics import Metrics
 class Clusters:
     """The clusters, and what they share: role and epoch of the process, its metrics, and whether the engine is warm.
 
+    engine: as in `ClusterState`.
     everywhere: whether all namespaces are watched; else only those in `by_namespace`.
     listed: set once `by_namespace` is complete for the first time.
-    admitted: set for a namespace whose policies may run: the process leads, with an epoch above all of theirs.
+    admitted: by namespace, set once its policies may run: the process leads, and its epoch is higher than all epochs
+    that were used there.
     """
 
     process: ProcessState
@@ -35,14 +37,14 @@ class Clusters:
 
     @classmethod
     def of(cls, cluster: ClusterState) -> Self:
-        """One cluster alone."""
+        """The table of a single cluster."""
         found = cls(cluster.process, cluster.metrics, cluster.events, cluster.engine)
         found.by_namespace[cluster.namespace] = cluster
         found.listed.set()
         return found
 
     def all(self) -> list[ClusterState]:
-        """The clusters at this moment."""
+        """The current clusters."""
         return list(self.by_namespace.values())
 
     async def synced(self) -> None:
@@ -53,7 +55,7 @@ class Clusters:
                 await store.synced.wait()
 
     def stale(self) -> str:
-        """Which store is not complete or not up to date, in words; empty when all are."""
+        """A text that says which store is incomplete or out of date; empty if none is."""
         if not self.listed.is_set():
             return "the namespaces with policies are not listed yet"
         said = {cluster.namespace: cluster.stores.stale() for cluster in self.all()}
@@ -61,7 +63,7 @@ class Clusters:
         return next((f"{space}: {text}" if several else text for space, text in said.items() if text), "")
 
     def wake(self) -> None:
-        """Start the next reconcile of all policies at once."""
+        """Start the next reconcile of all policies immediately."""
         for cluster in self.all():
             cluster.wake()
 

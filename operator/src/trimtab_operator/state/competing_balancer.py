@@ -1,8 +1,8 @@
 """A competing balancer: when its changes count as competition, and when the policy stands down. Pure.
 
 Two balancers that undo each other's moves never stop, and every move disconnects clients. So the policy stands down
-after `limits.maxUndoneMoves` of its moves were undone within an hour: it only advises. The first time that lasts half
-an hour, and each further time twice as long.
+after `limits.maxUndoneMoves` of its moves were undone within an hour: it only shows its plans. The first time that
+lasts half an hour, and each further time twice as long as before, up to 8 hours.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ UNDOING = frozenset({ChangeKind.REVERTED, ChangeKind.OVERWRITTEN})
 
 @dataclass(frozen=True, slots=True)
 class Competition:
-    """What is known of the competition; times are epoch seconds.
+    """The competition so far. Times are epoch seconds.
 
     undone: when moves of the policy were undone, within the last hour. until: the end of the last time that the policy
-    stood down. retreats: how often it did, without a day between.
+    stood down. retreats: how often it stood down, with less than a day between two times.
     """
 
     undone: tuple[float, ...] = ()
@@ -37,13 +37,13 @@ class Competition:
     retreats: int = 0
 
     def retreating(self, now: float) -> bool:
-        """Whether the policy stands down at `now`. An end too far away is a wrong clock's, and ignored."""
+        """Whether the policy stands down at `now`. An end that is too far away is a wrong clock's, and is ignored."""
         return self.until - LONGEST_RETREAT <= now < self.until
 
     def after(self, changes: Iterable[OwnershipChange], most: int, now: float) -> Competition:
         """The competition after `changes`. most: undone moves within an hour that make the policy stand down.
 
-        A move that is undone while the policy stands down was made before, and does not count again.
+        Moves that are undone while the policy stands down do not count: they were made before.
         """
         if self.retreating(now):
             return Competition((), self.until, self.retreats)
@@ -60,7 +60,7 @@ NO_COMPETITION = Competition()
 
 
 def advises_until(competition: Competition) -> str:
-    """Until when a policy stands down, and what ends that sooner: the predicate of a sentence."""
+    """Until when a policy stands down, and what ends that sooner. The text is the predicate of a sentence."""
     return f'only advises until {timestamp(competition.until)}, or until it is annotated {RELEASE}="true"'
 
 
@@ -69,7 +69,7 @@ def who_took_back(last: OwnershipChange, own_balancing_off: str) -> str:
 
     own_balancing_off: a text that says Pulsar's own balancer was verified to be off; empty where that is not known.
     """
-    what = f"lastly {last.bundle} went back to {last.taken}, without a desired owner"
+    what = f"most recently {last.bundle} went back to {last.taken}, without a desired owner"
     if not own_balancing_off:
         return f"{what}: switch off the brokers' own shedding"
     others = "another client unloads bundles, or brokers fail: look for unloads in the brokers' logs"
@@ -77,12 +77,12 @@ def who_took_back(last: OwnershipChange, own_balancing_off: str) -> str:
 
 
 def writer_of_owner(bundle: Mapping[str, Any]) -> str:
-    """Field manager that wrote `spec.owner` of a Bundle object (as JSON) last; empty when managedFields lack it."""
+    """Field manager that last wrote `spec.owner` of a Bundle object (as JSON); empty if managedFields lack it."""
     return owner_written(bundle)[0]
 
 
 def owner_written(bundle: Mapping[str, Any]) -> tuple[str, float]:
-    """Field manager that wrote `spec.owner` last, and when (epoch seconds); empty and NaN when unknown."""
+    """Field manager that last wrote `spec.owner`, and when (epoch seconds); empty and NaN if unknown."""
     entries = bundle["metadata"].get("managedFields") or ()
     wrote = [entry for entry in entries if "f:owner" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})]
     latest = max(wrote, key=lambda entry: str(entry.get("time", "")), default={"manager": ""})

@@ -48,7 +48,7 @@ class CycleResult:
     proposal: Mapping[str, Any] | None = None
     """The plan as the status shows it (JSON); None: there is no plan."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves and splits, and of those that the plan notes as staying."""
+    """Object name of each bundle in the plan's moves and splits, and of the bundles that the plan says stay."""
     sizing: Sizing | None = None
     """Advice on the number of brokers; None: no plan was made."""
     interval: float | None = None
@@ -58,7 +58,7 @@ class CycleResult:
     predictions: Predictions | None = None
     """How good the shedder's last predictions were; None: it makes none, or no plan was made."""
     shadow: ShadowReport | None = None
-    """The comparison of a policy in mode Shadow with the one that acts; None in any other mode, or without a plan."""
+    """The comparison of a policy in mode Shadow with the acting policy; None in any other mode, or without a plan."""
     budget: BudgetStatus | None = None
     """What was spent of the policy's budget; None: it has none."""
     unwritten: str | None = None
@@ -72,7 +72,7 @@ class CycleResult:
 
     @property
     def split(self) -> list[Split]:
-        """The splits that were asked for."""
+        """The splits that were requested."""
         splits = self.plan.splits if self.plan else ()
         return [split for split, asked in zip(splits, self.split_requests, strict=False) if asked.reason is None]
 

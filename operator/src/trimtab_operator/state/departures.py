@@ -1,8 +1,8 @@
-"""Brokers that leave: terminating, drained, next in a rolling restart, or lost. Pure.
+"""Brokers that are leaving: terminating, drained, next in a rolling restart, or lost. Pure.
 
 A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
-the revision of a pod, and the youngest pod has the newest. Only pods are read, so this needs no right to read
-StatefulSets, and a new leader finds what the last one found.
+the revision of a pod, and the youngest pod has the newest. Only pods are read. So the operator needs no permission to
+read StatefulSets, and a new leader finds what the last one found.
 
 A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
 hold back shedding any longer.
@@ -26,7 +26,7 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 STALLS = 600.0
 """Seconds without progress after which a rolling restart is ignored."""
 SETTLES = 300.0
-"""Seconds for which shedding waits at most until the load of a new pod is trusted."""
+"""Maximum number of seconds for which shedding waits until the load of a new pod is trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RollingRestart:
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """Brokers that leave, by name.
+    """Brokers that are leaving, by name.
 
     ending: their pod is being terminated. cordoned: the node of their pod is cordoned. drained: their spec, or the
     node, says that they should be empty.
@@ -67,11 +67,11 @@ class Departures:
 
     @property
     def closed(self) -> frozenset[str]:
-        """Those that accept no bundles, whatever their spec says."""
+        """Brokers that accept no bundles, whatever their spec says."""
         return self.ending | self.cordoned
 
     def drains(self, load: ClusterLoad | None = None) -> Drains:
-        """Bundles that must move whatever the load is. load: as measured; None: unknown."""
+        """Which bundles must move, whatever the load is. load: as measured; None: unknown."""
         rollout, text = self.rollout, self.rollout.text
         if not text and load is not None and (names := _not_believed(load, rollout.young)):
             text = f"{', '.join(names)} started lately and can't be measured yet: nothing is shed meanwhile"
@@ -80,13 +80,13 @@ class Departures:
 
 
 NO_DEPARTURES = Departures()
-"""No broker leaves."""
+"""No broker is leaving."""
 
 
 def departures(
     brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord], nodes: Mapping[str, NodeRecord], now: float
 ) -> Departures:
-    """The brokers that leave. now: epoch seconds. nodes: empty where they are not watched."""
+    """The brokers that are leaving. now: epoch seconds. nodes: empty where they are not watched."""
     there = {name: pods[broker.pod] for name, broker in brokers.items() if broker.pod in pods}
     ending = frozenset(name for name, pod in there.items() if pod.deleted)
     cordoned = frozenset(name for name, pod in there.items() if pod.node in nodes and nodes[pod.node].cordoned)
@@ -111,7 +111,7 @@ def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart
 
 
 def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
-    """The same of one StatefulSet."""
+    """The rolling restart of one StatefulSet."""
     newest = max((m.pod for m in members), key=lambda pod: (_known(pod.created), pod.name)).labels.get(REVISION)
     old = [m for m in members if m.pod.labels.get(REVISION) != newest]
     young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
@@ -146,7 +146,7 @@ def _not_believed(load: ClusterLoad, young: frozenset[str]) -> list[str]:
 
 @dataclass(slots=True)
 class LostBrokers:
-    """Since when each broker has been missing, in seconds of a clock that does not jump.
+    """Since when each broker has been missing, in monotonic seconds.
 
     A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
     """

@@ -1,9 +1,9 @@
 """The hash ring of each TopicNamespace: ranges that no Bundle covers, and Bundles that overlap others.
 
-Bundles overlap when a person creates one beside the existing ones. Only one of two keeps its place: the one that has an
-owner, then the one that its TopicNamespace created, then the older one. The other gets no owner, or the same hashes
-would have two owners. An owner that a person writes for it is withdrawn, unless a broker was faster. A child of a split
-does not count while its parent exists.
+Bundles overlap when a person creates one in addition to the existing ones. Of two bundles that overlap, only one has a
+place on the ring: the one with an owner, else the one that its TopicNamespace created, else the older one. The other
+gets no owner, because the same hashes would then have two owners. An owner that a person writes for it is withdrawn,
+unless a broker takes the bundle first. A child of a split does not count while its parent exists.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.splitting_bundles import unborn
 
 MANY = 500
-"""Bundles above which rings are examined off the event loop: it takes 2 to 5 ms per thousand, or 20 where they
+"""Number of bundles from which rings are examined in a thread. A thousand bundles take 2 to 5 ms, or 20 ms if they
 overlap."""
 
 _BEGIN, _END = "0x00000000", "0xffffffff"
@@ -29,9 +29,9 @@ _NOTHING: Mapping[str, BundleRecord] = {}
 class Ring:
     """The ring of one TopicNamespace.
 
-    bundles: their number. gaps: ranges (lower, upper) that no bundle covers, ascending.
-    overlaps: by the name of each bundle without a place, one that overlaps it and has a place.
-    served: those bundles without a place that a broker serves all the same.
+    bundles: number of bundles. gaps: ranges (lower, upper) that no bundle covers, ascending.
+    overlaps: by name of each bundle without a place, the name of a bundle that overlaps it and has a place.
+    served: names of the bundles without a place that a broker serves all the same.
     """
 
     bundles: int
@@ -73,7 +73,7 @@ def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict
 
 
 def seniority(bundle: BundleRecord) -> tuple[bool, bool, str, str]:
-    """Sorts bundles that overlap: the first one keeps its place."""
+    """Sort key for bundles that overlap: the first one keeps its place."""
     return not bundle.status_owner, not bundle.made, bundle.created, bundle.name
 
 
@@ -86,7 +86,7 @@ def _gaps(placed: Sequence[BundleRecord]) -> Iterable[tuple[str, str]]:
 class HashRings:
     """The rings of all TopicNamespaces, updated bundle by bundle. Only rings that have changed are examined again.
 
-    faulty: by name of the TopicNamespace the rings that are not whole, as of the last `examined`.
+    faulty: the rings that are not whole, by name of the TopicNamespace, as of the last `examined`.
     """
 
     faulty: dict[str, Ring] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class HashRings:
         return disputed and bool(old.status_owner) != bool(new.status_owner)
 
     async def examined(self, spaces: Collection[str] | None = None) -> None:
-        """Update `faulty` for those TopicNamespaces (all, if left out)."""
+        """Update `faulty` for the TopicNamespaces `spaces`; None: for all."""
         async with self._examining:  # a caller waits while another one examines in a thread
             await self._examine(spaces)
 

@@ -1,6 +1,6 @@
-"""Every change of a bundle's owner since this process started, and who asked for it.
+"""Every change of a bundle's owner since this process started, and who requested it.
 
-Flapping bundles and competing balancers are detected in these changes. Nothing is stored: what happened while no
+Flapping bundles and competing balancers are detected from these changes. Nothing is stored: what happened while no
 process watched can't be attributed.
 """
 
@@ -25,15 +25,15 @@ PRUNE_EVERY = 60.0
 """Seconds between two removals of old changes."""
 
 BATCH = 120.0
-"""Seconds from the first overwritten desired owner of a batch in which further ones belong to it."""
+"""Length of a batch in seconds, from the first desired owner that is overwritten."""
 
 
 MOST_CHANGES = 8
-"""Changes kept of one bundle."""
+"""Maximum number of changes kept of one bundle."""
 
 
 MOST_NEWS = 10_000
-"""Changes kept for `take`. While no policy runs it is not called, and the oldest are dropped."""
+"""Maximum number of changes kept for `take`. While no policy runs it is not called, and the oldest are dropped."""
 
 
 BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, *SPLIT_REASONS})
@@ -42,7 +42,7 @@ brokers, and may go back and forth with them."""
 
 
 class ChangeKind(Enum):
-    """What a change was."""
+    """Kind of a change."""
 
     MOVED = "Moved"
     """The bundle moved to the desired owner that the policy chose to balance load. Or it had no desired owner, and the
@@ -54,15 +54,15 @@ class ChangeKind(Enum):
     REVERTED = "Reverted"
     """As `EXTERNAL`, and back to the broker from which the policy had moved it less than an hour before."""
     OVERRULED = "Overruled"
-    """Another client overwrote a desired owner that the policy had written less than an hour before. A person who moves
-    bundles does that, in one batch."""
+    """Another client overwrote a desired owner that the policy had written less than an hour before. This is how it
+    looks when a person moves bundles, in one batch."""
     OVERWRITTEN = "Overwritten"
     """As `OVERRULED`, but for the second time within a day for this bundle, or in a second batch within an hour."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipChange:
-    """One change at `at` (epoch seconds): the owner of `bundle`, or its desired owner, was `left` and is `taken`."""
+    """The owner of `bundle`, or its desired owner, changed from `left` to `taken` at the time `at` (epoch seconds)."""
 
     bundle: str
     left: str
@@ -100,7 +100,7 @@ class OwnershipChanges:
             self._left[new.name] = old.status_owner
             return
         left = self._left.pop(new.name, old.status_owner)
-        # other brokers take the bundles of a lost one: that is neither flapping nor competition
+        # other brokers take the bundles of a lost broker: that is neither flapping nor competition
         if left in {"", new.status_owner} or not self.alive(left):
             return
         if _moved_without_balancing(new):
@@ -159,7 +159,7 @@ class OwnershipChanges:
         return own
 
     def _prune(self, now: float) -> None:
-        """Drop old changes; not in every reconcile, as there may be 60,000 bundles."""
+        """Drop old changes, but not in every reconcile, because there may be 60,000 bundles."""
         if abs(now - self._pruned_at) < PRUNE_EVERY:
             return
         self._pruned_at = now

@@ -22,7 +22,7 @@ Mine = Callable[[str], bool]
 """Whether a bundle, by name, belongs to the policy that asks."""
 
 MOST_OUTCOMES = 10_000
-"""Outcomes kept for `outcomes`. While no policy runs it is not called, and the oldest are dropped."""
+"""Maximum number of outcomes kept for `outcomes`. While no policy runs it is not called, and the oldest are dropped."""
 
 
 def _all(_bundle: str) -> bool:
@@ -31,7 +31,7 @@ def _all(_bundle: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PendingMove:
-    """One move. Times are seconds of a clock that does not jump. source: empty when the bundle had no owner.
+    """One move. Times are monotonic seconds. source: empty when the bundle had no owner.
 
     since: when it was read first. begun: when its turn came, where moves take turns.
     """
@@ -94,7 +94,7 @@ class PendingMoves:
             self._outcomes.append(MoveOutcome(before, Reason.SUPERSEDED))
         source = bundle.status_owner or (before.source if before else "")
         if bundle.merely_seen:
-            source = bundle.owner  # the owner was found: nothing moves
+            source = bundle.owner  # the desired owner follows the observed owner: nothing moves
         self.open[bundle.name] = PendingMove(bundle.name, source, bundle.owner, bundle.generation, now)
 
     def _touch_down(self, pending: PendingMove, bundle: BundleRecord, now: float) -> None:
@@ -106,7 +106,7 @@ class PendingMoves:
             self._outcomes.append(MoveOutcome(landed, Reason.LANDED))
 
     def take_turns(self) -> None:
-        """From now on moves wait for their turn (`begin`), also those that are pending already."""
+        """From now on moves wait for their turn (`begin`), including those that are pending already."""
         if not self._turns:
             self._turns = True
             self.open = {bundle: replace(pending, begun=None) for bundle, pending in self.open.items()}
@@ -119,7 +119,7 @@ class PendingMoves:
                 self.begin(bundle, now)
 
     def begin(self, bundle: str, now: float) -> None:
-        """The turn of a bundle's move has come; only the first call counts."""
+        """Begin the turn of a bundle's move. Only the first call counts."""
         if (pending := self.open.get(bundle)) is not None and pending.begun is None:
             self.open[bundle] = replace(pending, begun=now)
 
@@ -137,7 +137,7 @@ class PendingMoves:
         return late
 
     def forget_landed(self, now: float, window: float, mine: Mine = _all) -> None:
-        """Drop landed moves whose load is measured at the destination alone."""
+        """Drop landed moves whose load is measured only at the destination by now."""
         for name in [n for n, pending in self.landed.items() if pending.still_measured(now, window) <= 0 and mine(n)]:
             del self.landed[name]
 

@@ -4,7 +4,7 @@ Policies share no broker. Where two select the same one, the older policy contin
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
 with the policy that had it.
 
-A policy in mode Shadow has no brokers. It stands beside the policy that selects the same ones, and measures those.
+A policy in mode Shadow has no brokers of its own. It measures those of the acting policy that selects the same ones.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Claim:
         return self.names is None and self.labels is None
 
     def selected(self, brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> frozenset[str]:
-        """Names of the brokers it selects, with those that will be discovered from pods."""
+        """Names of the brokers that it selects, including those that will be discovered from pods."""
         if self.names is not None:
             return frozenset(self.names)
         if self.labels is None:
@@ -65,7 +65,8 @@ class Overlap:
 
 
 MOST_SHADOWS = 2
-"""Policies in mode Shadow that may run in one Kubernetes namespace: each measures and decides as another policy."""
+"""Maximum number of policies in mode Shadow in one Kubernetes namespace. Each measures and decides like an acting
+policy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ class Shares:
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
         """The policy of a bundle; empty when none runs. asked: the rules of its namespace.
 
-        The first of these that runs counts: the policy of its broker, the one that chose its last owner, the oldest one
-        with a broker that the isolation allows, the oldest one.
+        It is the first of these policies that runs: the one of its broker, the one that chose its last owner, the
+        oldest one with a broker that the isolation allows, the oldest one.
         """
         for broker in (bundle.status_owner, bundle.owner):
             if broker and (policy := self.policy_of.get(broker)) in self.standing:
@@ -119,7 +120,7 @@ def _matches(patterns: Iterable[str], broker: str) -> bool:
 
 
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:
-    """Shares of the policies with these `claims`."""
+    """Assign the brokers to the policies with these `claims`."""
     standing, refused, policy_of = list[Claim](), dict[str, Overlap](), dict[str, str]()
     ordered = sorted(claims, key=lambda claim: (claim.born, claim.policy))
     for claim in (one for one in ordered if not one.shadow):

@@ -1,4 +1,4 @@
-"""`PulsarLink`: what policies know of the Pulsar cluster, and whether Prometheus shows the same brokers.
+"""`PulsarLink`: what policies know about the Pulsar cluster, and whether Prometheus shows the same brokers.
 
 `pulsar.bridge` writes it and policies read it: one mutable object for all policies.
 
@@ -25,16 +25,16 @@ FACTOR = 3.0
 
 
 LEAST = 20.0
-"""msg/s added to either side: idle brokers differ by any factor. Prometheus also counts the system's own topics, which
-the broker's statistics leave out."""
+"""msg/s added to both rates, because idle brokers may differ by any factor. Prometheus also counts the system's own
+topics, which the broker's statistics leave out."""
 
 
 ROUNDS = 4
-"""Comparisons in a row that must be odd."""
+"""Number of comparisons in a row that must be odd before a broker is not trusted."""
 
 
 LASTING = 180.0
-"""Seconds for which they must be odd: after a move, Prometheus shows the old owner for up to one more scrape."""
+"""Seconds for which they must also be odd: after a move, Prometheus shows the old owner for up to one more scrape."""
 
 
 FRESH = 20.0
@@ -42,15 +42,15 @@ FRESH = 20.0
 
 
 _ENOUGH = 3
-"""Brokers that must have been compared before a majority of odd ones makes all brokers untrusted."""
+"""Number of brokers that must have been compared before a majority of wrong ones makes all brokers untrusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One comparison of a broker: msg/s in and out, `shown` by Prometheus and `reported` by the broker.
 
-    at: seconds of the cluster's clock. odd: comparisons in a row that were odd, and since when. sample: number of the
-    sample of Prometheus.
+    at: seconds of the cluster's clock. odd: number of comparisons in a row that were odd. since: when the first of
+    these was made. sample: number of the sample of Prometheus.
     """
 
     shown: float
@@ -72,7 +72,7 @@ class Compared:
 
     @property
     def wrong(self) -> bool:
-        """Whether they have differed for long."""
+        """Whether they have differed for so long that the broker is not trusted."""
         return self.odd >= ROUNDS and self.at - self.since >= LASTING
 
     def __str__(self) -> str:
@@ -113,7 +113,7 @@ class CrossCheck:
         return clock - self.at <= FRESH
 
     def compare(self, broker: str, reported: float, clock: float) -> Compared | None:
-        """Compare with the rate that a broker reports (msg/s in and out); None where Prometheus has no rate of it."""
+        """Compare with the rate that a broker reports (msg/s in and out); None if Prometheus has none for it."""
         if (shown := self.shown.get(broker)) is None:
             self.compared.pop(broker, None)
             return None
@@ -133,7 +133,7 @@ class CrossCheck:
 
 
 def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
-    """Mark brokers as untrusted if their figures have differed for long; all brokers, if most comparisons differ.
+    """Mark brokers as untrusted if their figures have differed for too long; all brokers, if that holds for most.
 
     No bundle moves from or to an untrusted broker. With too few trusted brokers nothing moves.
     """
@@ -178,10 +178,10 @@ class PulsarLink:
     answered: until then it is not known which brokers are alive.
     problem: why Pulsar can't be reached at the moment; empty when it can.
     own_balancer: whether Pulsar's own balancer is off.
-    switched_off: whether Trimtab has switched off settings that a ConfigMap keeps, to restore them; None: unknown.
-    found: a copy of those settings, if this process wrote or read them: a user may delete the ConfigMap too early.
-    elsewhere: whether they belong to another cluster, and must be restored there first.
-    steering: held while Pulsar's own balancer is checked or switched.
+    switched_off: whether Trimtab has switched off settings whose former values a ConfigMap keeps; None: unknown.
+    found: a copy of these values, if this process wrote or read them: a user may delete the ConfigMap too early.
+    elsewhere: whether these values belong to another cluster, and must be restored there first.
+    steering: lock that is held while Pulsar's own balancer is checked or switched.
     suspects: namespaces (``tenant/name``) that may differ from their objects, and are read next.
     urls: by name of a Broker object, the URL of its statistics; only while a policy needs them.
     credentials: the current credentials for those URLs.

@@ -1,4 +1,4 @@
-"""A policy as its loop runs it: the resource, validated, with durations in seconds and strategies built."""
+"""`Settings`: a validated policy as its loop needs it, with durations in seconds and its strategies created."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
 
 OVERLOAD_LINE = 85.0
-"""Pulsar's default, in percent of usage, for shedders without an `overloadThreshold`."""
+"""Overload threshold in percent for shedders without an `overloadThreshold`: Pulsar's default."""
 BROKER_INTERVAL = 10.0
 """Default in seconds. A policy with a shorter interval uses that one."""
 
 FORGET_AFTER = 3600.0
-"""Seconds, for a broker without a policy."""
+"""Default in seconds. It also applies to a broker without a policy."""
 
 
 class InvalidPolicyError(ValueError):
@@ -48,13 +48,14 @@ class Settings:
     broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
     overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
-    quarantine: how long a flapping bundle is not moved. max_undone_moves: within an hour, above which the policy stands
-    down. approval_expires_after: how long a proposal waits. auto_approval: which ones need no person.
-    max_moves_in_flight: pending moves of an approved proposal. budget: what its moves may interrupt; None: anything.
+    quarantine: how long a flapping bundle is not moved. max_undone_moves: number within an hour at which the policy
+    stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need no person.
+    max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much its moves may
+    interrupt; None: anything.
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
-    spec: the resource's, as it was read; for the history.
+    spec: of the resource, as it was read; for the history.
     """
 
     name: str
@@ -136,7 +137,7 @@ class Settings:
 
     @property
     def claim(self) -> Claim:
-        """Which brokers it selects."""
+        """Which brokers the policy selects."""
         return Claim(self.name, self.born, self.broker_names, self.pod_labels, shadow=self.mode is Mode.SHADOW)
 
 

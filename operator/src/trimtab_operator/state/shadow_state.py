@@ -1,10 +1,10 @@
 """The state of a policy in mode Shadow between cycles and restarts, in a ConfigMap of its own.
 
-Of the virtual owners only those are stored that differ from the real ones, so the ConfigMap is small: 20,000 of them
-fit. If even more differ they are not stored, and the comparison begins anew after a restart.
+Only the virtual owners that differ from the real ones are stored. The ConfigMap has room for 20,000 of them. If even
+more differ, none are stored, and the comparison begins anew after a restart.
 
-It is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart loses the usage
-of both sides since the last time that it was stored, and no move.
+The state is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart loses
+the usage of both sides since the state was last stored, but no move.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ STORE_EVERY = 600.0
 """Seconds after which figures are stored."""
 
 Displaced = Mapping[str, VirtualOwner]
-"""The virtual owner of each bundle (Pulsar's spelling) that really has another one."""
+"""The virtual owners that are not the real ones, by bundle (Pulsar's spelling)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowState:
-    """What a shadow knows of its past.
+    """The state of a shadow.
 
-    of: `fingerprint` of the two policies. acting: name of the one that acts. begun: why the comparison began when it
-    did. displaced: None if they were too many to be stored. epoch: of the leader that stored it.
+    of: `fingerprint` of the two policies. acting: name of the acting policy. begun: why the comparison began when it
+    did. displaced: None if there were too many to be stored. epoch: of the leader that stored the state.
     """
 
     of: str
@@ -48,7 +48,7 @@ class ShadowState:
     epoch: int = 0
 
     def to_json(self) -> str:
-        """As stored. The same value gives the same text."""
+        """The state as JSON, to be stored. Equal states give equal texts."""
         compared = self.comparison
         value = {
             "version": 1,
@@ -79,7 +79,7 @@ class ShadowState:
 
 
 def _by_broker(displaced: Displaced) -> dict[str, dict[str, float | None]]:
-    """By broker, when each of its bundles moved last; None never."""
+    """By broker, when each of its bundles moved last; None: never."""
     found: dict[str, dict[str, float | None]] = {}
     for bundle, owner in displaced.items():
         found.setdefault(owner.broker, {})[bundle] = round(owner.moved, 3) if math.isfinite(owner.moved) else None
@@ -95,13 +95,13 @@ def _by_bundle(stored: Mapping[str, Mapping[str, float | None]]) -> dict[str, Vi
 
 
 def fingerprint(*specs: Mapping[str, Any]) -> str:
-    """A short hash of what policies ask for. A pause does not change it."""
+    """A short hash of the specs of policies. A pause does not change it."""
     plain = [{key: value for key, value in spec.items() if key != "paused"} for spec in specs]
     return hashlib.blake2s(json.dumps(plain, sort_keys=True, default=dict).encode(), digest_size=8).hexdigest()
 
 
 def _events(state: ShadowState) -> tuple[object, ...]:
-    """What is stored at once when it changes: virtual owners, and moves of either side."""
+    """What is stored immediately when it changes: virtual owners, and moves of either side."""
     total = state.comparison.total
     return state.of, state.comparison.since, state.displaced, total.acting.moves, total.shadow.moves
 
@@ -149,9 +149,7 @@ class ShadowStateStore:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """What a cycle of a shadow tells people. displaced: number of bundles with another virtual owner than their real
-    one.
-    """
+    """What a cycle of a shadow reports. displaced: number of bundles whose virtual owner is not their real one."""
 
     acting: str
     begun: str

@@ -24,8 +24,8 @@ HISTORY = 0.8
 """Ratio of the old average that one decision keeps."""
 
 SLACK = 0.1
-"""Tolerance, as a ratio of the target. With a target of 60 %, usage above 66 % is reported, and usage that would stay
-below 54 % with one broker less."""
+"""Tolerance, as a ratio of the target. With a target of 60 %, usage above 66 % is reported, and so is usage that would
+stay below 54 % with one broker fewer."""
 
 FEWEST = 3
 """Smallest number of brokers that is advised: one may fail while another restarts."""
@@ -33,7 +33,7 @@ FEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class SizingTarget:
-    """How used brokers should be on average (ratio), and how many decisions in a row must say so."""
+    """Average usage that the brokers should have (ratio), and for how many decisions in a row a verdict must hold."""
 
     usage: float = 0.6
     patience: int = 10
@@ -41,7 +41,7 @@ class SizingTarget:
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What is known of a cluster's size.
+    """A cluster's size so far: its usage, and the advice.
 
     usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the most used one
     in the last decision. brokers: number of brokers that are counted. advised: number of brokers it should have.
@@ -62,7 +62,7 @@ class Sizing:
     wanted: int = 0
 
     def after(self, load: ClusterLoad, aim: SizingTarget) -> Sizing:
-        """The sizing after another decision on `load`; unchanged if less than half of the brokers are measured."""
+        """The sizing after another decision on `load`; unchanged if fewer than half of the brokers are measured."""
         part = load.brokers.ready & load.brokers.trusted & load.brokers.schedulable
         if not part.any() or part.sum() * 2 < len(part):
             return self
@@ -91,9 +91,10 @@ class Sizing:
 
 
 def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, str]:
-    """Usage (ratio of the sum of the limits) and name of the most used resource, of those that move with a bundle.
+    """Usage (ratio of the sum of the limits) and name of the most used resource.
 
-    part: (n,) the brokers that count. The usage is 0 if nothing is known.
+    Only resources whose usage moves with a bundle are compared. part: (n,) the brokers that count. The usage is 0 if
+    nothing is known.
     """
     usage, limit = load.brokers.usage[part][:, MOVING], load.brokers.limit[part][:, MOVING]
     known = np.isfinite(usage) & np.isfinite(limit) & (limit > 0)
@@ -117,13 +118,13 @@ def _bounded(advised: int, brokers: int, verdict: Reason | None) -> int:
 
 
 UNASKED = Sizing(sure=True)
-"""For a policy without advice."""
+"""Value for a policy without advice."""
 
 
 def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now: float) -> list[dict[str, Any]]:
     """`conditions` with `RightSized`; unchanged while the advice is not sure.
 
-    While the advice stays the same, so do the figures in the message: the status of an idle cluster does not change.
+    While the advice stays the same, so do the figures in the message. So the status of an idle cluster does not change.
     """
     if sizing is UNASKED:
         return [condition for condition in conditions if condition["type"] != PolicyCondition.RIGHT_SIZED]

@@ -65,7 +65,7 @@ class TopicsOf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownTopics:
-    """The topics that the last cycle measured. bundles: names of its rows."""
+    """The topics that the last cycle measured. bundles: names of the bundles, by row."""
 
     topics: Topics = NO_TOPICS
     bundles: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class KnownTopics:
 
 
 BELIEVED_FOR = 600.0
-"""Seconds after which the expectation of a child that was not measured ends."""
+"""Seconds for which a child that is not measured is expected to carry its share."""
 
 
 @dataclass(frozen=True, slots=True)

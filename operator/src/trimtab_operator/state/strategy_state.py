@@ -1,9 +1,9 @@
-"""The state of a policy between cycles and restarts, in one ConfigMap: strategy memory, moves of the last hour.
+"""The state of a policy between cycles and restarts, in one ConfigMap: memory of strategies, moves of the last hour.
 
 It is small (a few numbers per broker), so it lives in the API server. Load history is in Parquet.
 
 Averages move a little in every cycle. So a change of a few digits is not stored: a new leader that is ten minutes
-behind decides the same. A hit, a move, a planned destination or a new broker is stored at once.
+behind decides the same. A hit, a move, a planned destination or a new broker is stored immediately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trimtab_strategies.model import Memory
 _KEY = "memory.json"
 
 CLOSE = 600.0
-"""Seconds from the start of a cycle until its moves are written, at most. Children of its splits move last."""
+"""Maximum number of seconds from the start of a cycle until its moves are written. Children of its splits move last."""
 
 
 class StrategyNames(NamedTuple):
@@ -44,12 +44,13 @@ NO_STRATEGIES = StrategyNames()
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """What a policy knows of its past.
+    """The stored state of a policy.
 
-    strategies: their memory. of: the types of those strategies; others don't read it. epoch: of the leader that stored
-    it. quarantine: by bundle, until when (epoch seconds) it is not moved. competition: with another balancer.
-    moves: (epoch seconds, how many) of each cycle of the last hour that moved something. One entry per cycle and not
-    per move, as a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
+    strategies: their memory. of: the types of those strategies; strategies of other types do not read it. epoch: of the
+    leader that stored the state. quarantine: by bundle, until when (epoch seconds) it is not moved.
+    competition: with another balancer.
+    moves: (epoch seconds, how many) of each cycle of the last hour that moved something. There is one entry per cycle
+    and not per move, because a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """
 
     strategies: Memory = field(default_factory=Memory)
@@ -68,7 +69,7 @@ class PolicyState:
     def after(self, strategies: Memory, count: int, now: float) -> Self:
         """The state after a cycle that left the memory `strategies` and made `count` moves `now` (epoch seconds).
 
-        A time in the future, as after a clock was set back, counts as now: else the hour would not end.
+        A time in the future, as after a clock was set back, counts as now. Otherwise its hour would not end.
         """
         recent = tuple((min(t, now), n) for t, n in self.moves if now - t < HOUR)
         return replace(self, strategies=strategies, moves=(*recent, (now, count)) if count else recent)
@@ -78,10 +79,10 @@ class PolicyState:
         return sum(n for t, n in self.moves if now - t < HOUR)
 
     def caught_up(self, moved: Iterable[float]) -> Self:
-        """The same, with moves that were made and are missing: a leader can die, and an answer can get lost.
+        """The state with the moves that were made but not recorded: a leader can die, and an answer can get lost.
 
-        moved: when (epoch seconds, perhaps without fractions) each bundle was moved last, by its own assignment. Each
-        recorded move accounts for one of them that is at most `CLOSE` away.
+        moved: when each bundle was last moved (epoch seconds, perhaps without fractions), by its own assignment. Each
+        recorded move accounts for one of these times that is at most `CLOSE` away.
         """
         recorded = deque(at for at, count in sorted(self.moves) for _ in range(count))
         missing = Counter[float]()
@@ -95,7 +96,7 @@ class PolicyState:
         return replace(self, moves=(*self.moves, *missing.items())) if missing else self
 
     def to_json(self) -> str:
-        """As stored. The same value gives the same text."""
+        """The state as JSON, to be stored. Equal states give equal texts."""
         value = {
             "version": 1,
             "shedder": self.strategies.shedder,
@@ -136,7 +137,7 @@ STATE_FORMAT: StoredFormat[PolicyState] = StoredFormat(
 class PolicyStateStore:
     """Keeps one policy's `PolicyState` in the ConfigMap ``trimtab-memory-<policy>``, which the policy owns.
 
-    A policy whose name is too long for that gets a shortened one with a hash. clock: seconds that don't jump.
+    If that name is too long, it is shortened with a hash. clock: monotonic seconds.
     """
 
     api: Api
@@ -175,11 +176,11 @@ STORE_EVERY = 600.0
 
 
 LITTLE = 0.02
-"""Ratio of a number, or of 1 if that is more, by which it may drift."""
+"""Ratio by which a number may drift. For a number below 1 it is the absolute difference."""
 
 
 A_MOMENT = 1e8
-"""Numbers above it are times (epoch seconds), which may be older by `STORE_EVERY`."""
+"""Numbers above it are times (epoch seconds). They may differ by `STORE_EVERY`."""
 
 
 def drifted(before: Any, after: Any) -> bool:

@@ -1,7 +1,8 @@
 """Target weight, score and error of each broker, for its status, where the policy's shedder has them. Pure.
 
 A weight is relative, in specs as in statuses: 1 is the target of an average broker without a fixed weight. So it does
-not follow the load of the day, an idle cluster writes nothing, and a learnt weight can be fixed by copying it.
+not follow the load of the day, an idle cluster writes nothing, and a user can fix a learned weight by copying it to the
+spec.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trimtab_strategies.model import BrokerTraits, Memory, Plan
 from trimtab_strategies.protocols import recall
 
 NOTICEABLE = 0.01
-"""Ratio of a weight, or of an average broker's if that is more, by which it changes before its status is written."""
+"""Ratio by which a weight must change before it is written. For a weight below the average, of the average weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class BrokerWeight:
 
 
 def broker_weights(plan: Plan, memory: Memory, traits: Mapping[str, BrokerTraits]) -> dict[str, BrokerWeight]:
-    """By name, of the brokers for which `plan` has a target weight; `memory` is what the decision left behind."""
+    """The weights, by name, of the brokers that have a target in `plan`. memory: after the decision."""
     targets = plan.target_weights
     unit = _unit(targets, traits)
     if not unit > 0:

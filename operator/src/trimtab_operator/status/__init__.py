@@ -1,1 +1,1 @@
-"""What people are shown of a policy: its status, conditions, Events and metrics."""
+"""Shows people how a policy is doing: its status, conditions, Events and metrics."""

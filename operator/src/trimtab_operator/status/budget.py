@@ -1,4 +1,4 @@
-"""What was spent of disruption budgets, as statuses, metrics and Events show it."""
+"""Reports what was spent of disruption budgets, in statuses, metrics and Events."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trimtab_strategies.model import counted, some
 log = logging.getLogger(__name__)
 
 OVERRIDDEN = "BudgetOverridden"
-"""Reason of the Event about moves that went beyond a budget."""
+"""Reason of the Event about moves that exceeded a budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetView:
-    """A budget, and what counts to it. clients: percent cut. spaces: ``tenant/name``. bundles: object names."""
+    """A budget, and what counts against it. clients: percent cut. spaces: ``tenant/name``. bundles: object names."""
 
     budget: DisruptionBudget
     tally: BudgetTally
@@ -99,7 +99,7 @@ def budget_uses(cluster: ClusterState, settings: Settings) -> BudgetStatus | Non
 
 @dataclass(frozen=True, slots=True)
 class NamespaceUses:
-    """What the budgets of topic namespaces have left by `tally`.
+    """What the budgets of topic namespaces have left, according to `tally`.
 
     charges: by ``tenant/name``. moved: names of the bundles that moved in the last day, by TopicNamespace.
     """
@@ -110,7 +110,7 @@ class NamespaceUses:
 
     @classmethod
     def of(cls, tally: BudgetTally, cluster: ClusterState) -> Self:
-        """One pass over all charges: there may be a namespace for each hundred of them."""
+        """Group all charges in one pass, because there may be many namespaces."""
         charges, moved = dict[str, list[Charge]](), dict[str, list[str]]()
         for charge in tally.ledger.charges:
             charges.setdefault(charge.namespace, []).append(charge)
@@ -130,7 +130,7 @@ class NamespaceUses:
 class BudgetReporter:
     """Reports overrides of one policy, and what the budgets of topic namespaces have left.
 
-    The oldest policy reports the namespaces: policies share them.
+    The oldest policy reports the namespaces, because policies share them.
     """
 
     cluster: ClusterState
@@ -162,7 +162,7 @@ class BudgetReporter:
             self.cluster.metrics.budget_overrides.labels(policy, str(reason)).inc(count)
             of = [override for override in found if override.reason is reason]
             shown = some([override.bundle for override in of])
-            text = f"{counted(count, 'move')} beyond a budget, because of {reason}: {shown}; {of[-1].text}"
+            text = f"{counted(count, 'move')} exceeded a budget, because of {reason}: {shown}; {of[-1].text}"
             await self.publisher.event("Normal", OVERRIDDEN, text)
 
     async def _write(self, space: TopicNamespaceRecord, found: NamespaceUses) -> None:

@@ -1,6 +1,7 @@
 """The status of a policy after a cycle: its conditions, its columns, and whether an Event is due. Pure.
 
-All condition types and reasons are in `resources.conditions`. Messages end with the command that explains them.
+All condition types and reasons are in `resources.conditions`. The messages of `Balanced` and `Ready` end with the
+command that explains them.
 """
 
 from __future__ import annotations
@@ -100,10 +101,10 @@ def steered(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generatio
 _BALANCER_DISABLED = PolicyCondition.PULSAR_BALANCER_DISABLED
 
 _LONGEST = 1024
-"""Characters of a condition's message."""
+"""Maximum number of characters of a condition's message."""
 
 _NAMED = 5
-"""Brokers that a message names."""
+"""Maximum number of brokers that a message names."""
 
 
 ANSWERED_FOR = 3600.0
@@ -218,7 +219,7 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
 
 
 def shortened(message: str) -> str:
-    """`message` cut to a readable length. The API server refuses a status with a message past 32 KiB."""
+    """`message` cut to a readable length. The API server refuses a status with a message longer than 32 KiB."""
     return message if len(message) <= _LONGEST else f"{message[: _LONGEST - 3]}..."
 
 
@@ -248,7 +249,7 @@ def _data(result: CycleResult) -> tuple[str, str, str]:
 
 
 def _doubted(load: ClusterLoad) -> str:
-    """The first untrusted brokers, each with the doubt about its data; empty when all are trusted."""
+    """The first untrusted brokers, each with the reason to doubt its data; empty when all are trusted."""
     doubts, brokers = load.quality.doubts, load.brokers
     names = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
     shown = [f"{name} ({doubts[name].text})" if name in doubts else name for name in names[:_NAMED]]
@@ -280,7 +281,7 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
-    """Text that names the brokers with unknown CPU, which the range of CPU leaves out; usually empty."""
+    """Text that names the brokers whose CPU is unknown and not in the range; empty if there are none."""
     known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
     names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
     return f"; CPU of {some(names, _NAMED)} is unknown" if names else ""
@@ -296,7 +297,7 @@ def _acting(result: CycleResult) -> tuple[str, str, str]:
 def _history(unwritten: str) -> tuple[str, str, str]:
     if not unwritten:
         return "True", ConditionReason.WRITTEN, "each cycle is written to the history"
-    meanwhile = "averages continue in memory until the operator ends"
+    meanwhile = "averages continue in memory until the operator stops"
     return (
         "False",
         ConditionReason.NOT_WRITTEN,
@@ -313,7 +314,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
 
 
 _FORMER = frozenset({"OneHand", "Contested"})
-"""Condition types of older versions, which have other names now. They are removed, because nothing updates them."""
+"""Condition types that older versions wrote. They are removed, because nothing updates them any more."""
 
 
 def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
@@ -330,7 +331,7 @@ def without_old_answer(conditions: Iterable[Mapping[str, Any]], now: float) -> l
 
 
 _NORMAL = VERDICTS | {Reason.OVERLOADED, Reason.UNDERLOADED}
-"""Reasons of `Balanced` that need no attention: the policy waits for a difference to last, or levels the brokers."""
+"""Reasons of `Balanced` that need no attention: the policy waits for a difference to last, or moves bundles."""
 
 
 def event_type(condition: Mapping[str, Any]) -> str:
@@ -340,7 +341,7 @@ def event_type(condition: Mapping[str, Any]) -> str:
 
 
 def transitions(previous: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The conditions that deserve an Event: they became False, changed their reason, or became True again.
+    """The conditions to post an Event for: they became False, changed their reason, or became True again.
 
     `Ready` repeats the others, so it counts only when it alone changed. A condition that starts as True gets no Event.
     """

@@ -43,14 +43,14 @@ _BY_OTHERS = (ChangeKind.EXTERNAL, ChangeKind.REVERTED, ChangeKind.OVERWRITTEN)
 
 @dataclass(slots=True)
 class PolicyMetrics:
-    """Sets the metrics of `policy`. A value that is no longer known is removed: an alert on it would never end."""
+    """Sets the metrics of `policy`. Removes a value that is no longer known, because an alert on it would never end."""
 
     cluster: ClusterState
     policy: str
     _shown: dict[Gauge, frozenset[tuple[str, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Remove values of an earlier policy of the name. Start counters at 0, or `increase` misses the first step."""
+        """Remove values of an earlier policy of that name. Start counters at 0, or `increase` misses the first step."""
         metrics = self.cluster.metrics
         metrics.forget_policy(self.policy)
         for ending in _ENDINGS:
@@ -104,7 +104,7 @@ class PolicyMetrics:
         self._show(self.cluster.metrics.move_pace, {} if pace is None else {(): float(pace)})
 
     def _shadow_cycle(self, result: CycleResult, report: ShadowReport) -> None:
-        """Record a cycle of a shadow: the comparison, and that it ran. What it measured, another policy records."""
+        """Record a cycle of a shadow: the comparison, and that it ran. The acting policy records what was measured."""
         metrics, policy = self.cluster.metrics, self.policy
         self._clear(self._shown.keys() - {*metrics.of_shadows, metrics.policy_state})
         metrics.cycles.labels(policy, str(result.outcome)).inc()
@@ -132,7 +132,7 @@ class PolicyMetrics:
             self._show(gauge, {})
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
-        """Record the usage of the trusted brokers of `names`. The figures of the others may be anything, even 0.
+        """Record the usage of the trusted brokers among `names`. The figures of the others may be anything, even 0.
 
         usage: (n, 5) percent, NaN if unknown. load: the snapshot of the usage, with the same rows.
         """
@@ -164,7 +164,7 @@ class PolicyMetrics:
         self._show(metrics.proposal_expires, {} if expires is None else {(): expires})
 
     def became(self, what: str) -> None:
-        """Count what became of a proposal: one of `PROPOSAL_ENDS`."""
+        """Count what happened to a proposal: one of `PROPOSAL_ENDS`."""
         self.cluster.metrics.proposals.labels(self.policy, what).inc()
 
     def _predictions(self, found: Predictions | None) -> None:
@@ -205,7 +205,7 @@ class PolicyMetrics:
         self._show(metrics.weight_error, {(name,): weight.error for name, weight in weights.items()})
 
     def _show(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set these values of the policy, and remove its others. values: by the labels after the policy's name."""
+        """Set these values of the policy, and remove its others. Their keys are the labels that follow its name."""
         for gone in self._shown.get(gauge, frozenset()) - values.keys():
             gauge.remove(self.policy, *gone)
         for labels, value in values.items():
@@ -214,7 +214,7 @@ class PolicyMetrics:
 
 
 def hit_counts(memory: Memory) -> dict[str, float]:
-    """The highest hit count by kind, from the memory of strategies that count: see `Metrics.hits`."""
+    """The highest hit count by kind, from the memory of strategies that keep hit counts: see `Metrics.hits`."""
     of_brokers, shedding = memory.shedder.get("brokers", {}), memory.shedder.get("hits")
     found = {
         "low": of_brokers.get("hitLow"),
@@ -226,7 +226,7 @@ def hit_counts(memory: Memory) -> dict[str, float]:
 
 
 def known(values: Iterable[tuple[tuple[str, ...], float]]) -> dict[tuple[str, ...], float]:
-    """The `values` that are not NaN."""
+    """The finite ones of the `values`."""
     return {labels: float(value) for labels, value in values if np.isfinite(value)}
 
 

@@ -1,6 +1,7 @@
 """`StatusPublisher`: writes policy and broker status, Kubernetes Events, metrics and the log.
 
-It posts one Event when a cycle moved something or a condition changed, one per failed move, and none when idle.
+It posts an Event when a cycle moved something, for each condition that changed, and for each failed move. An idle
+cluster gets none.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _TRIES = 4
 """Attempts to write the policy's status while the policy is being edited."""
 
 PACE = 2.0
-"""Seconds between two writes of the number of pending moves. When all have landed, it is written at once."""
+"""Seconds between two writes of the number of pending moves. When all have landed, it is written immediately."""
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class StatusPublisher:
         self.meter = PolicyMetrics(self.cluster, self.policy)
 
     async def cycle(self, result: CycleResult) -> None:
-        """Status, Events, metrics and log of one cycle. Raises `ApiError`."""
+        """Publish status, Events, metrics and log of one cycle. Raises `ApiError`."""
         self.meter.cycle(result)
         log.info("policy %s: %s, %d moved, %s", self.policy, result.outcome, len(result.moved), dict(result.held_back))
         await self._policy_status(result)
@@ -239,7 +240,7 @@ class StatusPublisher:
     async def _unknown_brokers(self, work: BundleRepairs, written: Collection[str]) -> None:
         """Post an Event on each Bundle whose desired owner does not exist, on at most `_NAMED`."""
         unknown = [
-            (bundle, f"it stays on {desired.owner}" if desired.owner else "it keeps having no owner")
+            (bundle, f"it stays on {desired.owner}" if desired.owner else "it still has no owner")
             for desired in work.desired_owners
             if desired.reason is Reason.UNKNOWN_BROKER and (bundle := desired.bundle).name in written
         ]
@@ -253,7 +254,7 @@ class StatusPublisher:
             await self._about_bundle(bundle.name, str(Reason.UNKNOWN_BROKER), text)
 
     async def _overlaps(self, work: BundleRepairs, written: Collection[str]) -> None:
-        """Post an Event on each Bundle that overlaps others and was to have an owner, on at most `_NAMED`."""
+        """Post an Event on each Bundle whose desired owner was withdrawn because of an overlap, on at most `_NAMED`."""
         withdrawn = [desired.bundle for desired in work.desired_owners if desired.reason is Reason.OVERLAP]
         for bundle in [bundle for bundle in withdrawn if bundle.name in written][:_NAMED]:
             text = f"spec.owner {bundle.owner} of {bundle.name} is withdrawn: another Bundle has its hashes. Delete one"
@@ -295,7 +296,7 @@ class StatusPublisher:
 
 
 def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:
-    """Those that failed. A move that waits for a budget has not: the status says so, as long as it waits."""
+    """Those that failed. A move that waits for a budget has not failed. The status says why it waits."""
     return [w for w in written if w.reason not in {None, Reason.DISRUPTION_BUDGET, Reason.PACE}]
 
 

@@ -1,4 +1,4 @@
-"""What people are shown of a policy in mode Shadow: `status.shadow` and the condition `ShadowBetter`. Pure."""
+"""The status of a policy in mode Shadow: `status.shadow` and the condition `ShadowBetter`. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shadow_status(report: ShadowReport) -> dict[str, Any]:
 def with_verdict(conditions: Iterable[Mapping[str, Any]], result: CycleResult) -> list[Condition]:
     """`conditions` after a cycle, with `ShadowBetter` if the policy is a shadow, and without it after any other plan.
 
-    A cycle that was refused leaves it as it is, unless no policy acts beside the shadow.
+    A cycle that was refused leaves the condition as it is, unless there is no acting policy.
     """
     alone = result.refusal is not None and result.refusal.reason is Reason.NO_ACTING_POLICY
     if alone and result.refusal is not None:

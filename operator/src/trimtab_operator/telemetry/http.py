@@ -1,4 +1,4 @@
-"""The HTTP server: ``/metrics``, ``/healthz`` (the event loop runs) and ``/readyz`` (decisions are possible)."""
+"""The HTTP server: ``/metrics``, ``/healthz`` (the event loop runs) and ``/readyz`` (it leads or could lead)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Readiness = Callable[[], tuple[bool, str]]
 
 @asynccontextmanager
 async def serve(host: str, port: int, metrics: Metrics, ready: Readiness) -> AsyncIterator[int]:
-    """Serve while the block runs; yields the port, which the system chooses if `port` is 0.
+    """Serve while the block runs. Yields the port, which the system chooses if `port` is 0.
 
     Raises `AddressInUseError`.
     """

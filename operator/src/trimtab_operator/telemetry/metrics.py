@@ -1,10 +1,10 @@
-"""`Metrics`: all metrics of the operator. One object per process is passed along; there is no global registry.
+"""All metrics of the operator. Each process has one `Metrics` object and passes it along: no registry is global.
 
-Where a process manages other messaging clusters than that of its own namespace, each has a part of it
-(`Metrics.of_namespace`), whose metrics get the label `namespace` on the page. With its own alone there is no such
-label: Prometheus adds that of the pod.
+If a process manages messaging clusters outside its own namespace, each cluster has its own part
+(`Metrics.of_namespace`), and its metrics get the label `namespace`. Otherwise they have no such label, because
+Prometheus adds the pod's namespace.
 
-No metric has a label per bundle: at 60,000 bundles that would cost more than the operator itself.
+No metric has the bundle as a label: at 60,000 bundles that would cost more than the operator itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 class Metrics:
     """The metrics, in a registry of their own. described: all of them, in order.
 
-    process: the metrics of the process, if these are the ones of a namespace.
+    process: the metrics of the process, if this object holds those of one namespace.
     """
 
     def __init__(self, process: Metrics | None = None) -> None:
@@ -77,7 +77,7 @@ class Metrics:
         )
         self.message_rate = self._gauge(
             "broker_message_rate",
-            "Messages a second of a broker, by policy, broker and direction (in, out).",
+            "Messages per second of a broker, by policy, broker and direction (in, out).",
             *("policy", "broker", "direction"),
         )
         self.target_weight = self._gauge(
@@ -99,10 +99,12 @@ class Metrics:
             "cpu_range_ratio", "CPU of the most used broker minus that of the least used one, 0-1, by policy.", "policy"
         )
         self.brokers = self._gauge(
-            "brokers", "Brokers by policy; data: Trusted, or the Reason why not.", "policy", "data"
+            "brokers", "Number of brokers, by policy; data: Trusted, or the Reason why not.", "policy", "data"
         )
         self.brokers_wanted = self._gauge(
-            "brokers_wanted", "Brokers that would run at the target usage of spec.advice; absent: not sure.", "policy"
+            "brokers_wanted",
+            "Number of brokers at which usage would be near the target of spec.advice; absent: unknown.",
+            "policy",
         )
         self.sample_age = self._gauge(
             "sample_age_seconds", "Age of the oldest of the brokers' newest samples, by policy.", "policy"
@@ -115,7 +117,7 @@ class Metrics:
     def _of_policies(self) -> None:
         self.policy_state = self._gauge(
             "policy_state",
-            "Always 1; state: Acting, or the Reason why the policy does not act. One state a policy.",
+            "Always 1; state: Acting, or the Reason why the policy does not act. One state per policy.",
             *("policy", "state"),
         )
         self.balanced = self._gauge(
@@ -134,8 +136,8 @@ class Metrics:
         )
         self.hits = self._gauge(
             "hit_count",
-            "Highest number of cycles in a row, by kind: low, high: a broker was far from the others; cause: there was "
-            "a reason to act; split: a bundle was too large.",
+            "Highest hit count (cycles in a row with a reason to act), by kind. low and high: a broker was far from "
+            "the others. cause: the shedder had a reason. split: a bundle was too large.",
             *("policy", "kind"),
         )
         self.predictions_right = self._gauge(
@@ -146,12 +148,12 @@ class Metrics:
         )
         self.predictions_off = self._gauge(
             "predictions_off_ratio",
-            "Median distance of the same predictions from the measured CPU, 0-1; absent: none was judged.",
+            "Median distance of the shedder's last predictions from the measured CPU, 0-1; absent: none was judged.",
             "policy",
         )
         self.plan_step = self._gauge(
             "plan_step_ratio",
-            "Ratio, 0-1, of the usual moves that the next plan may make: below 1 after wrong predictions.",
+            "Share, 0-1, of the usual moves that the next plan may make: below 1 after wrong predictions.",
             "policy",
         )
         self.cycle_seconds = self._histogram(
@@ -162,7 +164,7 @@ class Metrics:
         )
         self.prediction_error = self._histogram(
             "prediction_error_ratio",
-            "Distance of measured and predicted CPU of a broker after moves, 0-1; without brokers that changed since.",
+            "Error of the predicted CPU of a broker after moves, 0-1; brokers that changed since are left out.",
             *(("policy",), _ERROR_BUCKETS),
         )
 
@@ -178,7 +180,7 @@ class Metrics:
         self.splits = self._counter("splits_total", "BundleSplits that ended, by phase and Reason.", "phase", "reason")
         self.external_moves = self._counter(
             "external_moves_total",
-            "Changes by others: External (no one requested it), Reverted, Overwritten (spec.owner, repeatedly).",
+            "Owners changed by others: External (without a request), Reverted, Overwritten (spec.owner, repeatedly).",
             *("policy", "kind"),
         )
         self.quarantined = self._gauge(
@@ -196,20 +198,20 @@ class Metrics:
         )
         self.namespace_budget_spent = self._gauge(
             "namespace_budget_spent_ratio",
-            "The same of the budgets of TopicNamespaces (tenant/name).",
+            "Spent part of the disruption budget of a TopicNamespace (tenant/name), by limit.",
             *("topic_namespace", "limit"),
         )
         self.budget_overrides = self._counter(
             "budget_overrides_total",
-            "Moves beyond a disruption budget that it does not hold back, by policy and Reason.",
+            "Moves beyond a disruption budget, by policy and Reason. Budgets never hold back drains and people.",
             *("policy", "reason"),
         )
         self.move_pace = self._gauge(
             "move_pace",
-            "Pending moves that the slowest broker may get at once, by policy; absent: no publish gap has grown.",
+            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: they did not.",
             "policy",
         )
-        self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not ended, by policy.", "policy")
+        self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not finished, by policy.", "policy")
         self.move_interruption = self._histogram(
             "move_interruption_seconds",
             "Time until the publishers of a moved bundle reconnect, for a sample of moves.",
@@ -243,15 +245,15 @@ class Metrics:
             *both,
         )
         self.shadow_cut = self._gauge(
-            "shadow_cut_ratio", "Clients cut since then, as a ratio of the clients, by policy and side.", *both
+            "shadow_cut_ratio", "Disconnects per client since the comparison began, by policy and side.", *both
         )
         self.shadow_range = self._gauge(
             "shadow_range_ratio",
-            "Usage of the busiest broker minus that of the idlest, 0-1, mean since then, by policy and side.",
+            "Mean usage of the busiest minus the idlest broker since the comparison began, 0-1, by policy and side.",
             *both,
         )
         self.shadow_hot = self._gauge(
-            "shadow_hot_seconds", "Seconds of brokers above 85 % since then, by policy and side.", *both
+            "shadow_hot_seconds", "Broker-seconds above 85 % since the comparison began, by policy and side.", *both
         )
         self.shadow_since = self._gauge(
             "shadow_since_timestamp_seconds", "When the comparison of a shadow began (epoch seconds).", "policy"
@@ -350,7 +352,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def _share(self, process: Metrics) -> None:
-        """Use the metrics of the process where there is one of each."""
+        """Use the metrics of the process that exist only once."""
         self.leader, self.epoch = process.leader, process.epoch
         self.api_request_seconds, self.loop_delay = process.api_request_seconds, process.loop_delay
 
@@ -364,12 +366,12 @@ class Metrics:
         self.pulsar_request_seconds.labels(call).observe(seconds)
 
     def unlink(self) -> None:
-        """Set the metrics of a Pulsar cluster to NaN, as none is linked: a 0 would mean an outage."""
+        """Set the metrics of a Pulsar cluster to NaN, because none is linked. A 0 would mean an outage."""
         self.linked.set(nan)
         self.cross_check.set(nan)
 
     def forget_policy(self, policy: str) -> None:
-        """Remove the gauges of a deleted policy: an alert on them would never end."""
+        """Remove the gauges of a deleted policy. Otherwise an alert on them would never resolve."""
         for gauge, labels in self._by_policy:
             shown = [sample.labels for metric in gauge.collect() for sample in metric.samples]
             for found in [found for found in shown if found["policy"] == policy]:
@@ -388,7 +390,7 @@ class Metrics:
         self._of_namespaces.pop(namespace, None)
 
     def collect(self) -> Iterator[Metric]:
-        """All families of samples; those of namespaces together, with the label `namespace`."""
+        """All metric families. Those of the namespaces are merged, and have the label `namespace`."""
         families: dict[str, Metric] = {}
         for namespace, metrics in sorted(self._of_namespaces.items()):
             for part in (*metrics.collect(), *self.leader.collect(), *self.epoch.collect()):

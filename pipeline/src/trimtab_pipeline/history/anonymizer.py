@@ -1,4 +1,4 @@
-"""Names replaced by keyed hashes, so a history can be shared outside.
+"""Replaces names by keyed hashes, so that a history can be shared with outsiders.
 
 Equal names stay equal, within an export and between exports with the same key. Without the key no one can test guesses
 of a hashed name. Ranges of bundles stay: they show how load is spread, not whose it is. The place of a hot bundle's
@@ -27,16 +27,16 @@ _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
 _TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
 _FREE_TEXT = "text left out"
-_BROKERS = {"owner", "pod", "movingFrom"}  # keys of such values that hold names
+_BROKERS = {"owner", "pod", "movingFrom"}  # keys whose values are names of brokers or pods
 _TRAITS = ("version", "load_manager", "persistent", "non_persistent", "weight", "started")
 _NUMBERS = {"pinned", "inFlight", "lastUnload", "movingShare", "ready", "schedulable", "limits"}
 
 ISOLATION_LEFT_OUT = "isolation_left_out"
-"""Key of a namespace's fact whose isolation can't be told without names."""
+"""Key in the fact of a namespace whose isolation was left out, because it consists of names."""
 
 
 class Renaming:
-    """Hashes names with `key`; any bytes, the longer the better."""
+    """Hashes names with `key`, which may be any bytes; a longer one is safer."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -58,21 +58,21 @@ class Renaming:
         }
 
     def broker(self, name: str) -> str:
-        """A broker or its pod: often the same name, which then gets the same hash. An empty name stays empty."""
+        """Hash a broker or its pod. Equal names of the two get the same hash. An empty name stays empty."""
         return self._hash("broker", name) if name else name
 
     def policy(self, name: str) -> str:
-        """``namespace/name`` of a policy."""
+        """Hash the ``namespace/name`` of a policy."""
         namespace, _, policy = name.rpartition("/")
         return f"{self._hash('cluster', namespace)}/{self._hash('policy', policy)}"
 
     def bundle(self, name: str) -> str:
-        """``tenant/namespace/range``."""
+        """Hash ``tenant/namespace/range``."""
         home, _, extent = name.rpartition("/")
         return f"{self._home(home)}/{extent}" if _RANGE.fullmatch(extent) else self._hash("bundle", name)
 
     def topic(self, name: str) -> str:
-        """``domain://tenant/namespace/topic``, with the number of its partition."""
+        """Hash ``domain://tenant/namespace/topic``. The number of its partition stays."""
         parts = _TOPIC.fullmatch(name)
         if not parts or not parts["home"]:
             return self._hash("topic", name)
@@ -90,7 +90,7 @@ class Renaming:
         return rows
 
     def _facts(self, rows: pa.Table) -> pa.Table:
-        """Facts of known kinds with every name hashed; others have no name and no value left."""
+        """Facts of known kinds with every name hashed; other facts lose their name and value."""
         columns = zip(*(rows[name].to_pylist() for name in ("kind", "name", "value")), strict=True)
         facts = [self._fact(kind, name, value) for kind, name, value in columns]
         for name, values in zip(("name", "value"), zip(*facts, strict=True), strict=False):
@@ -105,7 +105,7 @@ class Renaming:
         return rename(name), None if value is None else json_text(kept(json.loads(value)))
 
     def _placed(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """What is known of a bundle or a broker."""
+        """The fact of a bundle or a broker."""
         return {
             key: self.broker(item) if key in _BROKERS and item else item
             for key, item in value.items()
@@ -113,13 +113,13 @@ class Renaming:
         }
 
     def _traits(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """What is fixed of a broker."""
+        """The traits of a broker."""
         domain = value.get("failure_domain")
         kept = {key: value[key] for key in _TRAITS if key in value}
         return {**kept, "failure_domain": self._hash("domain", domain) if domain else ""}
 
     def _policy(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """What holds for a namespace. Isolation consists of names: only the fact that there is one stays."""
+        """The rules of a namespace. Isolation consists of names, so only its existence stays."""
         group, zone = value.get("anti_affinity_group"), value.get("zone")
         found = {
             "anti_affinity_group": self._hash("group", group) if group else "",
@@ -132,7 +132,7 @@ class Renaming:
 
     def _home(self, namespace: str) -> str:
         hashed = self._hash("namespace", namespace)
-        if is_monitoring(namespace):  # still one, so that a replay leaves it where it is
+        if is_monitoring(namespace):  # its new name is one, too, so that a replay does not move it
             return f"pulsar/{hashed}:0"
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{hashed}"
 
@@ -152,7 +152,7 @@ class Renaming:
 
 
 def kept_key(path: Path) -> bytes:
-    """The key in the file `path`; made, readable by its owner only, when there is none. Raises `OSError`."""
+    """The key in the file `path`. If there is no file, it is created, readable only by its owner. Raises `OSError`."""
     try:
         path.touch(mode=0o600, exist_ok=False)
     except FileExistsError:
@@ -161,5 +161,5 @@ def kept_key(path: Path) -> bytes:
         path.write_text(secrets.token_hex(32))
     key = path.read_bytes().strip()
     if not key:
-        raise ValueError(f"{path} is empty: it must hold the key of the hashes; remove it to have one made")
+        raise ValueError(f"{path} is empty, but must contain the key of the hashes; remove it to get a new key")
     return key

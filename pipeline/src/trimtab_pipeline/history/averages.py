@@ -1,4 +1,4 @@
-"""Averages of past cycles, computed from the demand that the history holds, by the rule of `transform.averages`."""
+"""Averages of past cycles, computed from the demand in the history, by the rule of `transform.averages`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle, horizon
 
 HORIZON = horizon(3600.0)
-"""Seconds before a cycle whose demand counts in its averages."""
+"""The demand of so many seconds before a cycle counts in its averages."""
 
 
 def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
@@ -25,14 +25,14 @@ def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
 
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`, by the rule that is kept with its brokers: without time constants, Pulsar's."""
+    """The cycle at `at`. The rule of its averages is stored with its brokers: without time constants, Pulsar's."""
     short, long = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau"))
     rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
     return Cycle.of("", PrometheusSettings("", "", **rule), at)
 
 
 def _samples(demand: pa.Table) -> pa.Table:
-    """The demand as a measurement. Its sessions were producers and consumers."""
+    """The demand as a measurement. All sessions become producers, because only their sum with consumers counts."""
     columns = {name: demand[name] for name in ("bundle", "pod", *TRAFFIC, "topics")} | {"producers": demand["sessions"]}
     columns["consumers"] = pa.repeat(0.0, len(demand))
     missing = {field.name: pa.nulls(len(demand), field.type) for field in BUNDLE_SAMPLES if field.name not in columns}
@@ -41,7 +41,7 @@ def _samples(demand: pa.Table) -> pa.Table:
 
 
 def _times(brokers: pa.Table) -> pa.Table:
-    """The times of the pods' traffic. A sample of a bundle is as old as its pod's own, from the same scrape."""
+    """The times of the pods' traffic. A bundle's sample is as old as its pod's, because both come from one scrape."""
     rows = len(brokers)
     columns = {
         "policy": pa.repeat("", rows),

@@ -1,6 +1,6 @@
 """The history as a dataset: ``<root>/history/<table>/policy=<namespace>.<name>/date=YYYY-MM-DD/hour=HH/*.parquet``.
 
-Spark, DuckDB and pandas open each table as it is, by its folder. The state of the policies stands beside it, in
+Spark, DuckDB and pandas can open the folder of each table. The state of each policy is in
 ``<root>/state/<namespace>/<name>``.
 """
 
@@ -36,8 +36,8 @@ DEMAND = HistoryTable(
     by_cycle=True,
     plain={"bundle": "DELTA_BYTE_ARRAY", **_SPLIT},
 )
-"""What each bundle asked for in a cycle, sorted by name: the pod that reported it, its rates (msg/s, bytes/s; rounded
-to 0.05 %), number of topics, and of producers and consumers. Only bundles that were measured; null: unknown."""
+"""The load of each measured bundle in a cycle, sorted by name: the pod that reported it, its rates (msg/s, bytes/s;
+rounded to 0.05 %), number of topics, and of producers and consumers. Null: unknown."""
 BROKERS = HistoryTable(
     "brokers",
     pa.schema([("kind", pa.string()), *BROKER_SNAPSHOT]),
@@ -46,14 +46,14 @@ BROKERS = HistoryTable(
 """Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for a refresh between two of them,
 whose usage and traffic are rounded to 0.05 %."""
 FACTS = HistoryTable("facts", pa.schema([("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]))
-"""What only resources know, whenever it changed, and all of it in the first cycle of an hour. ``value``: JSON, null
-once the thing is gone."""
+"""Facts that only resources contain: each when it changes, and all in the first cycle of an hour. ``value``: JSON; null
+if what the fact is about no longer exists."""
 TOPICS = HistoryTable(
     "topics",
     pa.schema([("topic", pa.string()), ("bundle", pa.string()), ("pod", pa.string()), ("place", pa.int64()), *_RATES]),
     plain=_SPLIT,
 )
-"""Topics of the hottest bundles. ``place``: hash of the name, which says in which bundle it is."""
+"""Topics of the hottest bundles. ``place``: hash of the topic's name, which determines the bundle."""
 SKETCHES = HistoryTable(
     "sketches",
     pa.schema([("bundle", pa.string()), ("place", pa.int64()), ("width", pa.int64()), ("topics", pa.int32()), *_RATES]),
@@ -75,9 +75,9 @@ FINDINGS = HistoryTable("quality", QUALITY)
 """Problems of the data."""
 
 TABLES = {table.name: table for table in (FINDINGS, BROKERS, FACTS, TOPICS, SKETCHES, DECISIONS, POLICIES, DEMAND)}
-"""Every table by its name. A cycle writes `DEMAND` last: a cycle that has it is whole."""
+"""Every table by its name. A cycle writes `DEMAND` last, so a cycle that has it is complete."""
 BASE = frozenset({FACTS.name, POLICIES.name})
-"""Tables whose rows hold on from their hour's first file: retention takes them last of an hour."""
+"""Tables whose later files of an hour have only changes. Within an hour, retention removes these tables last."""
 
 
 class HistoryDataset:
@@ -131,7 +131,7 @@ class PolicyDataset:
         return self.folder(table) / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
 
     def cycle_file(self, table: HistoryTable, at: float, writer: str = "") -> Location:
-        """File of the cycle at `at` in a table. writer: who writes it, where several do."""
+        """File of the cycle at `at` in a table. writer: who writes it, if the table has several writers."""
         return self.hour(table, at) / cycle_name(at, writer)
 
     def hour_file(self, table: HistoryTable, at: float) -> Location:

@@ -1,7 +1,8 @@
 """What the operator writes into a policy's history: decisions, facts, and the policy in force.
 
-A cycle's rows are its decisions, and updates of earlier decisions. Files and retention are those of the other tables. A
-decision follows the writing of its load, so it has its own file; a disk that can't be written loses only the record.
+A cycle's rows are its decisions, and updates of earlier decisions. Files and retention work as in the other tables. A
+decision is made after its load was written, so it has its own file. If the disk can't be written, only the record is
+lost.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trimtab_pipeline.history.location import Place
 _OPERATOR = "operator"
 """Marks the operator's files in a table that the pipeline writes, too."""
 _KNOWN_LATER = 7200.0
-"""Seconds within which the outcome of a decision is searched for."""
+"""Seconds after a decision in which updates of it are searched for."""
 
 
 class DecisionHistories:
@@ -90,7 +91,7 @@ def _rows(entries: Sequence[DecisionEntry]) -> pa.Table:
 def decisions(history: PolicyDataset, at: float = float("inf"), count: int = 10) -> tuple[DecisionEntry, ...]:
     """The last `count` decisions up to `at` (epoch seconds) in `history`, oldest first.
 
-    Each in its latest version: its outcome is searched for in the two hours after `at`. Unreadable files are skipped.
+    Each is in its latest version: updates are searched for in the two hours after `at`. Unreadable files are skipped.
     """
     known: dict[int, DecisionEntry] = {}
     chosen: list[int] = []
@@ -109,7 +110,7 @@ def _milliseconds(at: float) -> int:
 
 
 def _backwards(history: PolicyDataset, until: float) -> Iterator[tuple[float, DecisionEntry]]:
-    """(cycle, entry) up to `until`, the newest first; in a cycle its own decisions come before updates."""
+    """(cycle, entry) up to `until`, the newest first. Within a cycle, its own decisions come before updates."""
     for file in reversed(history.files(DECISIONS)):
         if file.begin > until:
             continue
@@ -123,7 +124,7 @@ def _backwards(history: PolicyDataset, until: float) -> Iterator[tuple[float, De
 
 
 def _entries(rows: pa.Table) -> list[tuple[float, DecisionEntry]]:
-    """(cycle, entry), the newest cycle first, and in a cycle the newest decision."""
+    """(cycle, entry), the newest cycle first, and within a cycle the newest decision first."""
     columns = (rows[name].to_pylist() for name in ("at", "of", "outcome", "moves", "record"))
     found = [
         (at.timestamp(), DecisionEntry(of.timestamp(), outcome, moves, text))

@@ -1,7 +1,7 @@
 """Export of a window of history to one file, and its import into a folder.
 
-A ``.tar`` holds every table of its policies, each a Parquet file with a row group per cycle or hour, and can be
-imported. A ``.parquet`` holds the demand of one policy, for a notebook.
+A ``.tar`` has every table of its policies and can be imported. Each table is a Parquet file. A row group has the rows
+of one cycle, or of a part of an hour. A ``.parquet`` has the demand of one policy, for a notebook.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from trimtab_pipeline.prometheus.response_limits import joined, json_of
 _MANIFEST = "manifest.json"
 _FORMAT = "trimtab-history/2"
 _LATEST = 253_402_300_800.0  # epoch s of the year 10000, too long for a file name
-_TEXTS = (DECISIONS, POLICIES)  # tables whose values hold names anywhere
-_MOST_ROWS = 2**21  # of a row group: an hour of refreshes of 5,000 brokers
+_TEXTS = (DECISIONS, POLICIES)  # tables whose values may contain names anywhere
+_MOST_ROWS = 2**21  # of a row group, as in an hour of refreshes of 5,000 brokers
 _MOST_BYTES = 2**28  # of a row group in memory
 _BATCH = 4096  # rows that are read before their size is checked
 _LARGEST = 2**16  # bytes of a manifest
@@ -56,7 +56,7 @@ class ExchangeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ExportedWindow:
-    """The exported or imported window: number of cycles of each policy by its name in the file."""
+    """The exported or imported window. cycles: number of cycles of each policy, by its name in the file."""
 
     cycles: dict[str, int]
     begin: float
@@ -66,7 +66,7 @@ class ExportedWindow:
 def export(
     pasts: Sequence[HistoryReader], begin: float, end: float, target: Path, renaming: Renaming | None
 ) -> ExportedWindow:
-    """Write the cycles from `begin` to `end` (epoch s) to `target`, and replace an earlier file at the end.
+    """Write the cycles from `begin` to `end` (epoch s) to `target`. A file of that name is replaced at the end.
 
     Raises `ExchangeError` for a window without cycles, `ForeignFileError` for cycles that can't be read, `OSError`.
     """
@@ -135,7 +135,7 @@ def _manifest(folder: Path, *, hashed: bool) -> Path:
 
 
 def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
-    """Add a file under `name`, without the names of user and machine."""
+    """Add a file under `name`, without its user and group."""
 
     def anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
         member.uid = member.gid = 0
@@ -146,10 +146,10 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 def import_window(archive: Path, root: Place) -> ExportedWindow:
-    """Unpack a ``.tar`` of `export` below `root`, an hour to a file. The state of the policies is not in it.
+    """Unpack a ``.tar`` of `export` below `root`, with a file per hour. It does not contain the policies' state.
 
-    All or nothing; what a killed import left there is removed first. Raises `ExchangeError` for another kind of file, a
-    policy that already has a history, or while another import runs.
+    All files are imported, or none. What a killed import left there is removed first. Raises `ExchangeError` for
+    another kind of file, for a policy that already has a history, or while another import runs.
     """
     target = HistoryDataset(root)
     target.root.make()
@@ -157,7 +157,7 @@ def import_window(archive: Path, root: Place) -> ExportedWindow:
         with _opened(archive) as tar, staging(target.root) as folder:
             return _imported(tar, folder, target)
     except ImportRunsError:
-        raise ExchangeError(f"another import into {root} runs; wait for its end") from None
+        raise ExchangeError(f"another import into {root} runs; wait until it is done") from None
 
 
 def _imported(tar: tarfile.TarFile, folder: Path, target: HistoryDataset) -> ExportedWindow:
@@ -176,7 +176,7 @@ def _imported(tar: tarfile.TarFile, folder: Path, target: HistoryDataset) -> Exp
                 found[policy] = times
     if not all(found.get(policy) for policy in members):
         raise ExchangeError(f"{tar.name!s} holds a policy without cycles")
-    both = itertools.product(members, tables)  # the demand last: it tells of the others
+    both = itertools.product(members, tables)  # the demand last: a cycle with demand is complete
     folders = [unpacked.of(policy).folder(table) for policy, table in both]
     place(folder, target.root, [str(Path(one.path).relative_to(folder)) for one in folders if one.exists()])
     return _window(found)
@@ -190,7 +190,7 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile]:
     except ExchangeError:
         raise
     except (tarfile.TarError, EOFError, MemoryError, OverflowError, RecursionError, ValueError) as error:
-        raise ExchangeError(f"{archive} is no .tar that `trimtab history export` wrote ({error})") from error
+        raise ExchangeError(f"{archive} is not a .tar from `trimtab history export` ({error})") from error
 
 
 def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
@@ -221,7 +221,7 @@ def _manifest_of(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Any:
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset, table: HistoryTable) -> list[float]:
-    """Write a member as hours' files. Returns the times of its cycles, if it holds the demand."""
+    """Write a member as one file per hour. Returns the times of its cycles, if it is the demand."""
     source = Path(target.root.path).parent / "member"
     with tar.extractfile(member) as packed, source.open("wb") as unpacked:  # type: ignore[union-attr]
         shutil.copyfileobj(packed, unpacked)
@@ -245,7 +245,7 @@ def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTab
 
 
 def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
-    """A row group has rows of one hour. Older histories have the last refreshes of the hour before there, too."""
+    """A row group has the rows of one hour. In older histories it also has the last refreshes of the hour before."""
     with opened(whole.place, table.schema) as file:
         for hour, parts in itertools.groupby(_parts(file, table), key=lambda part: part[0]):
             put(target.hour_file(table, hour), table, (rows for _, rows in parts), list[str])
@@ -253,7 +253,7 @@ def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTabl
 
 
 def _parts(file: pq.ParquetFile, table: HistoryTable) -> Iterator[tuple[float, pa.Table]]:
-    """The rows of a file with their hour (epoch s), in the order of time. Raises `ForeignFileError`."""
+    """The rows of a file with their hour (epoch s), sorted by time. Raises `ForeignFileError`."""
     last = 0.0
     for group in range(file.num_row_groups):
         for hour, rows in _hours(_bounded(file, group, table)):
@@ -276,7 +276,7 @@ def _hours(rows: pa.Table) -> Iterator[tuple[float, pa.Table]]:
 
 
 def _bounded(file: pq.ParquetFile, group: int, table: HistoryTable) -> pa.Table:
-    """The rows of a row group, unless they would not fit in memory. Equal rows take next to nothing in a file."""
+    """The rows of a row group. Raises `ForeignFileError` for too many: equal rows make a huge group in a small file."""
     count = file.metadata.row_group(group).num_rows
     if count > _MOST_ROWS:
         raise ForeignFileError(f"its row group {group} has {count:,} rows, more than {_MOST_ROWS:,}")

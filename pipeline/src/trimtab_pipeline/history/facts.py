@@ -1,8 +1,8 @@
 """Facts that come from Kubernetes objects and not from metrics. A backtest needs them besides the load.
 
-A fact has a kind, a name and a value. It is written when it changes; a value of null means that the thing is gone. The
-first record of each hour, and of each process, has all facts, so any hour can be read alone. A row of the kind
-`COMPLETE` in it names a kind of which it has all: what is missing no longer exists. So no earlier record is needed.
+A fact has a kind, a name and a value. It is written when it changes. If what it is about no longer exists, the value is
+null. The first record of each hour, and of each process, has all facts. A row of the kind `COMPLETE` in it names a kind
+of which it has all: what is missing no longer exists. So any hour can be read without earlier ones.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ COMPLETE = "complete"
 
 
 class FactLog:
-    """Which facts changed since the last call. The caller may add facts of any kind; those of brokers and bundles are
-    derived from the topology.
+    """Finds the facts that changed since the last call.
+
+    The caller may give facts of any kind. Those of brokers and bundles are derived from the topology.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,7 @@ class FactLog:
     ) -> pa.Table:
         """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
 
-        complete: kinds of which `facts` has all: a name that is missing is gone.
+        complete: kinds of which `facts` has all that exist.
         """
         given = list(facts)
         present = {(fact.kind, fact.name) for fact in given}
@@ -62,7 +63,7 @@ class FactLog:
         return pa.table(columns, schema=FACTS.columns)
 
     def forget(self) -> None:
-        """Return everything again in the next call: the last changes could not be written."""
+        """Return everything again in the next call, because the last changes could not be written."""
         self._hour = -math.inf
 
     def _changed(self, facts: Iterable[Fact]) -> Iterator[tuple[str, str, str | None]]:
@@ -116,7 +117,7 @@ def _differs(now: Topology, before: Topology | None) -> BoolArray:
         return np.ones(len(now.bundles), bool)
     row = _rows(now.bundles, before.bundles)
     there = _rows(before.brokers, now.brokers)
-    broker = np.append(np.where(there < 0, _GONE, there), -1)  # present row of each former row; -1 is no broker
+    broker = np.append(np.where(there < 0, _GONE, there), -1)  # current row of each former row; -1 is no broker
     pairs = (
         (now.owner, broker[before.owner]),
         (now.moving_from, broker[before.moving_from]),

@@ -1,7 +1,7 @@
-"""The files of a history: how one is written, so that it is complete or absent, and how it is read.
+"""Writes and reads the files of a history. A file is either complete or absent.
 
-A cycle's file is named by its evaluation time, an hour's file by the hour whose files were merged into it. All times
-are UTC. Every file carries the version of its columns. An hour's file says what was merged into it.
+A cycle's file is named after its evaluation time, an hour's file after the hour whose files were merged into it. All
+times are UTC. Every file has the version of its columns. An hour's file lists what was merged into it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ State: TypeAlias = str | pa.Table
 class HistoryTable:
     """A table of the history.
 
-    columns:  besides the evaluation time; `version` names them and changes with their meaning.
-    by_cycle: whether an hour's file has a row group per cycle; otherwise one has the rows of several, or of all.
+    columns:  all but the evaluation time; `version` changes when they or their meaning change.
+    by_cycle: whether an hour's file has a row group per cycle. Otherwise a row group may have the rows of several.
     plain:    encoding of the columns that a dictionary would not make smaller.
-    codec:    compression: zstd for what is kept, snappy for what is read in the next cycle.
+    codec:    compression: zstd for the history, snappy for the state, which the next cycle reads.
     """
 
     name: str
@@ -71,8 +71,8 @@ class HistoryTable:
 class HistoryFile:
     """A file of a history.
 
-    begin, end: epoch seconds; of a cycle both are its evaluation time, an hour's `end` is the next hour's `begin`.
-    writer:     who wrote it, where several write a table; else empty.
+    begin, end: epoch seconds. For a cycle, both are its evaluation time. For an hour, `end` is the next one's `begin`.
+    writer:     who wrote it, if a table has several writers; else empty.
     """
 
     begin: float
@@ -114,7 +114,7 @@ def hour_name(at: float) -> str:
 
 
 def parsed(place: Location, size: int = 0) -> HistoryFile | None:
-    """The file that the name of `place` stands for; None for any other name."""
+    """The history's file at `place`, as its name describes it; None for any other name."""
     stem, _, suffix = place.name.rpartition(".")
     found = _WRITER_NAME.fullmatch(stem)
     if suffix != "parquet" or found is None:
@@ -130,13 +130,13 @@ def parsed(place: Location, size: int = 0) -> HistoryFile | None:
 
 
 def listed(folder: Location, *, recursive: bool = False) -> list[HistoryFile]:
-    """The history's files in `folder`, oldest first; other files are skipped, a missing folder has none."""
+    """The history's files in `folder`, oldest first, without other files; none if the folder does not exist."""
     found = (parsed(place, size) for place, size in folder.files(recursive=recursive).items())
     return sorted((file for file in found if file), key=lambda file: file.order)
 
 
 def stamped(rows: pa.Table, at: float, schema: pa.Schema) -> pa.Table:
-    """`rows` (columns in any order, others are dropped) of the cycle at `at`, in `schema`."""
+    """`rows` of the cycle at `at` with the columns of `schema`; other columns are dropped."""
     time = pa.repeat(pa.scalar(round(at * 1000), AT.type), len(rows))
     return rows.select(schema.names[1:]).add_column(0, AT, time).cast(schema)
 
@@ -145,23 +145,23 @@ Sources = Callable[[], Sequence[float] | Sequence[str]]
 
 
 def put(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None = None) -> None:
-    """Write a file with a row group for each of `groups`: it is complete, or it is not there.
+    """Write a file with a row group for each of `groups`. The file is then either complete or absent.
 
-    sources: called at the end; what an hour's file says of its origin. On a disk such a file is also forced to it,
-    since the files that it replaces are then removed. Raises `OSError`, which leaves `place` unchanged and no temporary
-    file.
+    sources: called at the end; returns what was merged into an hour's file. On a local disk such a file is also synced,
+    because the files that it replaces are then removed. Raises `OSError`; then `place` is unchanged and there is no
+    temporary file.
     """
     if place.renames:
         _put_aside(place, table, groups, sources)
     else:
-        sink = pa.BufferOutputStream()  # an object store would keep half a file
+        sink = pa.BufferOutputStream()  # an object store would keep a partly written file
         _write(sink, table, groups, sources)
         with place.filesystem.open_output_stream(place.path) as stream:
             stream.write(sink.getvalue())
 
 
 def _put_aside(place: Location, table: HistoryTable, groups: Iterable[pa.Table], sources: Sources | None) -> None:
-    """See `put`. The name of an hour's temporary file is its own: an operator and a person may merge the same hour."""
+    """See `put`. An hour's temporary file has a unique name: an operator and a person may merge the same hour."""
     mark = "" if sources is None else f".{secrets.token_hex(4)}"
     aside = place.parent / f"_{place.name}{mark}.tmp"  # other tools skip such names
     place.parent.make()
@@ -175,7 +175,7 @@ def _put_aside(place: Location, table: HistoryTable, groups: Iterable[pa.Table],
             _force(place.parent.path)
     except BaseException:
         with suppress(OSError):
-            aside.remove()  # half a file takes space on a full disk
+            aside.remove()  # it takes space on a full disk
         raise
 
 
@@ -205,7 +205,7 @@ def _force(path: str) -> None:
 
 
 def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
-    """The file, if it can be read and is of `schema`. Raises `ForeignFileError`; `FileNotFoundError` if it is gone."""
+    """The file, if it can be read and has `schema`. Raises `ForeignFileError`; `FileNotFoundError` if it is gone."""
     try:
         file = pq.ParquetFile(place.path, filesystem=place.filesystem)
         about = file.schema_arrow
@@ -223,7 +223,7 @@ def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
 
 
 def cycle_times(of: HistoryFile, table: HistoryTable) -> list[float]:
-    """Times (epoch s) of the cycles in a file of a table by cycle. Raises `ForeignFileError`, `FileNotFoundError`."""
+    """Times (epoch s) of the cycles in a file of a `by_cycle` table. Raises `ForeignFileError`, `FileNotFoundError`."""
     with opened(of.place, table.schema) as file:
         return cycles_in(file, of)
 
@@ -271,7 +271,7 @@ def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
         return schema.empty_table()
     try:
         rows = file.read_row_group(group, columns=schema.names, use_threads=False).cast(schema)
-        rows.validate(full=True)  # Parquet's reader takes any bytes for text
+        rows.validate(full=True)  # Parquet's reader accepts any bytes as text
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error
     return rows

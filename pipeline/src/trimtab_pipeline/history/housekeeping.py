@@ -1,9 +1,9 @@
-"""Housekeeping of a policy's history: merge the files of an hour, and remove what is too old or too large.
+"""Housekeeping of a policy's history: merge the files of each hour, and remove what is too old or takes too much space.
 
-It runs beside the cycles, in its own thread, and touches no file that they read: an hour is merged some time after its
-end. It may be killed at any point: an hour's file is complete before the files that it replaces are removed, and if
-those still exist afterwards, the next run merges them again. Two processes may merge the same hour: one that misses a
-file leaves the hour to the other.
+It runs in its own thread, alongside the cycles. It touches no file that they read, because an hour is merged some time
+after its end. It may be killed at any point: an hour's file is complete before the files that it replaces are removed.
+If those still exist afterwards, the next run merges the hour again. Two processes may merge the same hour. If one of
+them finds a file missing, it leaves the hour to the other.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Housekeeping:
     def tidy(self, at: float, stopping: Stopping = never) -> None:
         """Do the work due at `at` (epoch s, of the newest cycle); drop an unfinished hour once `stopping` is true.
 
-        Raises `OSError` when the disk can't be written; no cycle is lost, and the next call continues. Old files are
-        removed after any failure: a full volume has no space for an hour's file.
+        Raises `OSError` when the disk can't be written. No cycle is lost then, and the next call continues. Old files
+        are removed even after a failure, because a full volume has no space for an hour's file.
         """
         try:
             self.compact(at, stopping)
@@ -65,7 +65,7 @@ class Housekeeping:
         self._retire(at)
 
     def compact(self, at: float, stopping: Stopping = never) -> int:
-        """Merge each hour that ended `merge_after` seconds before `at`. Returns the number of files written.
+        """Merge each hour that ended at least `merge_after` seconds before `at`. Returns the number of files written.
 
         Raises `OSError`.
         """
@@ -82,7 +82,7 @@ class Housekeeping:
         return written
 
     def _remove_halves(self, at: float) -> None:
-        """Remove what a crash left half written in hours that are over; a cycle may be writing in the current one."""
+        """Remove partly written files of past hours. In the current hour, a cycle may be writing such a file."""
         for table in TABLES.values():
             current = self._history.hour(table, at)
             for place in self._history.folder(table).files(recursive=True):
@@ -90,8 +90,9 @@ class Housekeeping:
                     place.remove()
 
     def _retire(self, at: float) -> None:
-        """Remove what is too old; then, while the history is too large, files from the future (a clock was ahead), then
-        the oldest. The facts that an hour starts from go after the rest of that hour.
+        """Remove what is too old, then, while the history is too large, files from the future, then the oldest files.
+
+        Files are from the future if a clock was ahead. The tables `BASE` of an hour are removed after its others.
         """
         files = [(table.name in BASE, file) for table, file in self._history.all_files()]
         old = [file for _, file in files if file.hour + HOUR < at - self._retention.seconds]
@@ -128,7 +129,7 @@ def compact(root: Place, policy: str, at: float) -> int:
 
 
 def _clear(hour: Location) -> None:
-    """Remove what is left in the folder of an hour, then the folder, and its day's when that was the last."""
+    """Remove the folder of an hour with what is left in it, and the folder of its day if that is then empty."""
     for place in hour.files():
         place.remove()
     for folder in (hour, hour.parent):
@@ -139,7 +140,7 @@ def _clear(hour: Location) -> None:
 def _merge(
     history: PolicyDataset, table: HistoryTable, hour: float, files: Sequence[HistoryFile], stopping: Stopping
 ) -> int:
-    """Write the hour's `files` into one, then remove them. Returns 0 when another process merged it meanwhile."""
+    """Merge the hour's `files` into one, then remove them. Returns 1, or 0 if another process merged them meanwhile."""
     target = history.hour_file(table, hour)
     cycles: list[float] = []
     names: list[str] = []
@@ -170,7 +171,7 @@ def _by_cycle(
 
 
 def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float, HistoryFile]:
-    """The file to read each cycle from. A cycle's own file is newer than its copy in the hour."""
+    """The file to read each cycle from. A cycle's own file is newer than its copy in the hour's file."""
     sources: dict[float, HistoryFile] = {}
     for file in sorted(files, key=lambda file: not file.merged):
         sources |= dict.fromkeys(usable(file, partial(cycle_times, file, table)) or (), file)
@@ -180,7 +181,7 @@ def _sources(table: HistoryTable, files: Sequence[HistoryFile]) -> Mapping[float
 def _in_order(
     table: HistoryTable, files: Sequence[HistoryFile], written: list[str], stopping: Stopping
 ) -> Iterator[pa.Table]:
-    """All rows by time. Adds the names of the files to `written`; sets an unreadable file aside."""
+    """All rows, sorted by time. Adds the names of the files to `written`; sets an unreadable file aside."""
 
     def read(part: TimedGroup) -> pa.Table | None:
         if stopping():
@@ -194,7 +195,7 @@ def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]
     """The parts of `files`, file after file. See `_in_order`."""
     for file in sorted(files, key=lambda file: (not file.merged, file.order)):
         if file.place.name in written:
-            continue  # the hour holds it, and its removal was interrupted
+            continue  # the hour's file has its rows; its removal was interrupted
         parts = usable(file, partial(parts_of, file, table))
         if parts is not None:
             written += merged_from(file, table) if file.merged else [file.place.name]

@@ -1,8 +1,8 @@
-"""Places the files of an import in a history: all or none, even if the import is killed.
+"""Moves the files of an import into a history: all or none, even if the import is killed.
 
-A journal below the root names the files before the first one is placed, and goes after the last. The next import
-removes what a killed one left. On this machine, a lock tells a killed import from one that runs; elsewhere one import
-at a time may run.
+A journal below the root lists the files before the first one is moved. It is removed after the last. The next import
+removes what a killed one left. On a local file system, a lock shows whether another import still runs. Elsewhere only
+one import may run at a time.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from trimtab_pipeline.history.location import Location
 _JOURNAL = "_import.json"
 _LOCK = ".import.lock"
 _STAGING = ".import-"
-_LEVELS = 3  # of folders that a file's removal may leave empty: its hour, its date, the policy
+_LEVELS = 3  # levels of folders that may be empty after a file is removed: its hour, its date, the policy
 
 
 class ImportRunsError(RuntimeError):
-    """Another import into the same folder runs."""
+    """Another import into the same folder is running."""
 
 
 @contextmanager
 def staging(root: Location) -> Iterator[Path]:
-    """A temporary folder for the files of an import into `root`, beside it on this machine.
+    """A temporary folder for the files of an import into `root`; it is inside `root` if that is local.
 
     First removes what a killed import left. Raises `ImportRunsError`, `OSError`.
     """
@@ -62,7 +62,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def place(staged: Path, root: Location, folders: Sequence[str]) -> None:
-    """Move `folders`, paths below both, from `staged` to `root` in their order. Raises `OSError`, and places none."""
+    """Move `folders`, as relative paths, from `staged` to `root` in their order. After an `OSError`, none is moved."""
     files = [path for folder in folders for path in sorted(Path(staged, folder).rglob("*.parquet"))]
     journal = Path(staged, _JOURNAL)
     journal.write_text(json.dumps({str(path.relative_to(staged)): path.stat().st_size for path in files}))
@@ -91,14 +91,14 @@ def _move(staged: Path, root: Location, name: str) -> None:
 
 
 def _roll_back(root: Location) -> None:
-    """Remove the files that a killed import has placed, unless another program changed them. Raises `OSError`."""
+    """Remove the files that a killed import has moved, unless another program changed them. Raises `OSError`."""
     journal = root / _JOURNAL
     if not journal.exists():
         return
     with journal.filesystem.open_input_stream(journal.path) as stream:
         text = stream.read()
     files: dict[str, int] = {}
-    with suppress(ValueError):  # killed while it wrote the journal: nothing is placed
+    with suppress(ValueError):  # killed while it wrote the journal: no file was moved
         files = json.loads(text)
     for name, size in files.items():
         placed = root / name
@@ -110,7 +110,7 @@ def _roll_back(root: Location) -> None:
 
 
 def _prune(folder: Location) -> None:
-    """Remove folders that are empty."""
+    """Remove `folder` and its parents as long as they are empty."""
     for _ in range(_LEVELS):
         if not folder.exists() or folder.files() or folder.folders():
             return

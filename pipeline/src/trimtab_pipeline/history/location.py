@@ -1,7 +1,7 @@
 """A folder that both Arrow and Spark reach: a path of this machine, or a URI such as ``s3a://bucket/folder``.
 
-Everything that reads or writes the history goes through `pyarrow.fs`. Only regular files count: a pipe would block its
-reader, and a link that leads nowhere has no content.
+Everything that reads or writes the history uses `pyarrow.fs`. Only regular files count: a pipe would block its reader,
+and a broken link has no content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 @dataclass(frozen=True)
 class Location:
-    """A folder or file. path: in `filesystem`. prefix: what stands before it in a URI for Spark; empty for a path."""
+    """A folder or file. path: its path in `filesystem`. prefix: what precedes it in a URI for Spark; empty for none."""
 
     filesystem: fs.FileSystem = field(compare=False, repr=False)
     path: str
@@ -54,7 +54,7 @@ class Location:
         return Location(self.filesystem, f"{self.path}/{name}", self.prefix)
 
     def __str__(self) -> str:
-        """The path or URI, as Spark reads it."""
+        """The path or URI, in the form that Spark reads."""
         return f"{self.prefix}{self.path}"
 
     @property
@@ -74,7 +74,7 @@ class Location:
 
     @property
     def renames(self) -> bool:
-        """Whether files can be renamed at once. Object stores can't; they show an object when all of it is written."""
+        """Whether a file can be renamed atomically. In object stores it can't; there, only complete objects appear."""
         return self.filesystem.type_name not in _OBJECT_STORES
 
     def exists(self) -> bool:
@@ -86,14 +86,12 @@ class Location:
         return self._info().size or 0
 
     def files(self, *, recursive: bool = False) -> dict[Location, int]:
-        """The regular files in this folder and their sizes in bytes, in the order of their names. A missing folder has
-        none.
-        """
+        """The regular files in this folder, sorted by name, with sizes in bytes; none if the folder does not exist."""
         found = self._listed(fs.FileType.File, recursive=recursive)
         return {Location(self.filesystem, info.path, self.prefix): info.size or 0 for info in found}
 
     def folders(self) -> list[Location]:
-        """The folders in this one, in the order of their names; none in a missing one."""
+        """The folders in this one, sorted by name; none if it does not exist."""
         found = self._listed(fs.FileType.Directory, recursive=False)
         return [Location(self.filesystem, info.path, self.prefix) for info in found]
 
@@ -102,9 +100,9 @@ class Location:
         self.filesystem.create_dir(self.path, recursive=True)
 
     def move(self, target: Location) -> None:
-        """Rename the file to `target`, over an earlier one. Raises `OSError`.
+        """Rename the file to `target`, and replace a file of that name. Raises `OSError`.
 
-        HDFS renames over no file, so there an earlier one is absent for a moment.
+        HDFS can't replace a file by a rename, so there `target` does not exist for a moment.
         """
         try:
             self.filesystem.move(self.path, target.path)

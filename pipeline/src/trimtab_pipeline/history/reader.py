@@ -1,6 +1,6 @@
-"""Reader of a policy's history, without Spark and without any change to the files.
+"""Reads a policy's history without Spark. It never changes the files.
 
-It may run while an operator writes them. Unreadable files are skipped and reported; only the operator renames them.
+It may run while an operator writes them. Unreadable files are skipped and reported. Only the operator renames them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 
 DAY = 86_400.0
-_USUAL = 2.0  # usual intervals; a longer distance is a gap
+_USUAL = 2.0  # times the usual interval; a longer pause is a gap
 T = TypeVar("T")
 _MERGES = 3  # attempts to read a cycle that an operator has just moved to another file
 
@@ -72,7 +72,7 @@ class NoHistoryError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Two cycles (epoch s) that follow each other after more than twice the usual interval."""
+    """Two successive cycles (epoch s) that are more than twice the usual interval apart."""
 
     begin: float
     end: float
@@ -82,7 +82,7 @@ class Gap:
 class HistorySummary:
     """The content of a history.
 
-    begin, end: epoch s of the oldest and the newest cycle. interval: usual seconds between two; NaN for a single one.
+    begin, end: epoch s of the oldest and newest cycle. interval: usual seconds between two cycles; NaN if there is one.
     tables:     bytes of each table by name. files: their number. damaged: (file, cause) of unreadable or renamed files.
     """
 
@@ -102,7 +102,7 @@ class HistorySummary:
         return sum(self.tables.values())
 
     def a_day(self, size: float) -> float:
-        """Bytes that `size` bytes of these cycles come to in a day at the usual interval; NaN for a single cycle."""
+        """Bytes per day, if these cycles take `size` bytes, at the usual interval; NaN for a single cycle."""
         return size / self.cycles * DAY / self.interval
 
     @property
@@ -158,7 +158,7 @@ class HistoryReader:
         return [f"{file.place}: {why}" for file, why in self._found[1] if file.begin <= end and file.end >= begin]
 
     def summary(self) -> HistorySummary:
-        """Span, size and gaps. Raises `NoHistoryError` when not one cycle can be read."""
+        """Span, size and gaps. Raises `NoHistoryError` when no cycle can be read."""
         times = self.times()
         if not times:
             why = "".join(f"; {file.place.name}: {text}" for file, text in self._found[1][:1])
@@ -231,7 +231,7 @@ class HistoryReader:
                 yield time, self.cycle(DEMAND.name, time).select(DEMAND.columns.names)
 
     def rows(self, table: str, begin: float, end: float) -> Iterator[pa.Table]:
-        """Rows of `table` from `begin` to `end` (epoch s) in the order of time: a part of an hour at a time.
+        """Rows of `table` from `begin` to `end` (epoch s), sorted by time, a part of an hour at a time.
 
         Raises `ForeignFileError` for a file that can't be read.
         """
@@ -246,7 +246,7 @@ class HistoryReader:
             yield from self._hour(found, hour, begin, end)
 
     def _hour(self, table: HistoryTable, hour: float, begin: float, end: float) -> Iterator[pa.Table]:
-        last = -math.inf  # epoch ms of the last row that was given
+        last = -math.inf  # epoch ms of the last row that was yielded
         for attempt in range(_MERGES):
             try:
                 for rows in in_order(self._parts(table, hour, last), partial(_read, table)):
@@ -271,9 +271,9 @@ class HistoryReader:
         return decisions(self._history, at, count)
 
     def course(self, begin: float, end: float, points: int) -> LoadOverTime:
-        """Load from `begin` to `end` (epoch s), of at most `points` cycles at equal distances.
+        """Load from `begin` to `end` (epoch s), from at most `points` cycles at equal intervals.
 
-        One that can't be read is left out. Raises `NoHistoryError` when there is none left.
+        A cycle that can't be read is left out. Raises `NoHistoryError` if none is left.
         """
         times = self.times(begin, end)
         if not times:
@@ -296,7 +296,7 @@ class HistoryReader:
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none.
 
-        The averages are those that the cycle had while its state is kept; older ones are computed from the demand.
+        The averages are those of the cycle's state. If that no longer exists, they are computed from the demand.
         """
         time = self._newest(at)
         brokers, quality = (self.cycle(table.name, time) for table in (BROKERS, FINDINGS))
@@ -338,7 +338,7 @@ def _read(table: HistoryTable, part: TimedGroup) -> pa.Table:
 
 
 def _named(file: HistoryFile, read: Callable[[], T]) -> T:
-    """What `read` gives. Raises `ForeignFileError` with the name of the `file` when it can't be read."""
+    """The result of `read`. Raises `ForeignFileError` with the name of the `file` when it can't be read."""
     try:
         return read()
     except ForeignFileError as error:
@@ -355,7 +355,7 @@ def _between(rows: pa.Table, begin: float, end: float) -> pa.Table:
 
 
 def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:
-    """(n,) percent of CPU of the `brokers` that were trusted, NaN of the others."""
+    """(n,) percent of CPU of the `brokers` that were trusted, NaN for the others."""
     trusted = snapshot.filter(snapshot["trusted"])
     row = pc.index_in(pa.array(brokers, pa.string()), value_set=trusted["broker"])
     percent = pc.multiply(pc.divide(trusted["cpu"], trusted["cpu_limit"]), 100.0).take(row)

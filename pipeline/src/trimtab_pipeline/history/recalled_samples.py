@@ -1,4 +1,4 @@
-"""Samples of the last cycles, read back from the history. A restarted operator rebuilds its ring of samples from them.
+"""Samples of the last cycles, which a restarted operator reads back from the history.
 
 The table ``demand`` has the rates of the bundles that a cycle measured, rounded to 0.05 %. The table ``brokers`` has
 the brokers as the strategies got them.
@@ -49,7 +49,7 @@ def recalled_samples(root: Place, policy: str, begin: float, end: float) -> Iter
 
 
 def _newest(at: float, demand: pa.Table, brokers: pa.Table) -> FloatArray:
-    """(m, 4) rates; NaN where they were too old. A bundle's sample is as old as its pod's, from the same scrape."""
+    """(m, 4) rates, NaN if too old. A bundle's sample is as old as its pod's, because both come from one scrape."""
     pods = np.append(floats(brokers, "traffic_time"), np.nan)
     old = at - pods[positions(demand["pod"], brokers["pod"])] > floats(brokers, "max_age").min(initial=np.inf)
     return np.where(old[:, np.newaxis], np.nan, block(demand, TRAFFIC))

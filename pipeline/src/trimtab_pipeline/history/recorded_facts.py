@@ -1,6 +1,6 @@
 """Facts and memory in a history, as a recording reads them: values that an operator wrote as JSON.
 
-An imported file may say anything, so values are checked when they are read.
+An imported file may contain anything, so values are checked when they are read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRAITS, _POLICY = TypeAdapter(BrokerTraits), TypeAdapter(NamespacePolicy)
 
 @contextmanager
 def foreign_values() -> Iterator[None]:
-    """Raise `ForeignFileError` for any error that values cause which no operator writes."""
+    """Raise `ForeignFileError` instead of the errors that values cause if no operator can have written them."""
     try:
         yield
     except ForeignFileError:
@@ -52,7 +52,7 @@ def traits_of(value: Mapping[str, Any]) -> BrokerTraits:
 
 
 def policy_of(value: Mapping[str, Any]) -> NamespacePolicy:
-    """The rules of a namespace. Raises `ValueError`, and `TypeError` for an isolation that is no object."""
+    """The rules of a namespace. Raises `ValueError`, and `TypeError` for an isolation that is not an object."""
     isolation = value.get("isolation")
     found = None if isolation is None else {"primary": (), **isolation}
     return _POLICY.validate_python({**value, "isolation": found})
@@ -62,14 +62,14 @@ def policy_of(value: Mapping[str, Any]) -> NamespacePolicy:
 class RecordedMoves:
     """Moves of m bundles that were under way in a cycle, or had just landed, so that usage does not show them yet.
 
-    facts: what is known of each bundle, as JSON values of kind ``bundle`` in `FACTS`.
+    facts: the facts about each bundle, as JSON values of kind ``bundle`` in `FACTS`.
     """
 
     facts: Sequence[Mapping[str, Any]]
 
     @cached_property
     def _special(self) -> list[int]:
-        """Rows of the bundles of which more is known than the owner: one pass, as most are only owned."""
+        """Rows of the bundles with more facts than the owner. Most have no others, so one search is enough."""
         return [row for row, one in enumerate(self.facts) if len(one) > 1]
 
     @cached_property
@@ -81,18 +81,18 @@ class RecordedMoves:
 
     @cached_property
     def rows(self) -> list[int]:
-        """The bundles that another broker's usage still contained."""
+        """Rows of the bundles whose load was still in the usage of another broker, the source."""
         return [row for row in self._special if self.facts[row].get("movingFrom")]
 
     @cached_property
     def share(self) -> FloatArray:
-        """(m,) ratio 0-1 of its load that was still measured where it came from."""
+        """(m,) ratio 0-1 of its load that was still measured at the source."""
         found = np.zeros(len(self.facts))
         found[self.rows] = [self.facts[row].get("movingShare", 0.0) for row in self.rows]
         return found
 
     def sources(self, brokers: Sequence[str]) -> IntArray:
-        """(m,) row among `brokers` of the one whose usage still contained it, -1 none."""
+        """(m,) row of the source in `brokers`, -1 for none."""
         at, source = {name: row for row, name in enumerate(brokers)}, np.full(len(self.facts), -1, dtype=np.int64)
         for row in self.rows:
             source[row] = at.get(self.facts[row]["movingFrom"], -1)

@@ -1,4 +1,4 @@
-"""What a history says of the load inside of bundles: topics of hot ones in each cycle, and their hourly sketches."""
+"""The load inside of bundles, from a history: topics of hot bundles in each cycle, and their hourly sketches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 
 class RecordedTopics:
-    """The inside of the bundles from `begin` to `end` (epoch s). Cycles must be asked for in the order of time."""
+    """The load inside of bundles from `begin` to `end` (epoch s). Request the cycles in chronological order."""
 
     def __init__(self, reader: HistoryReader, begin: float, end: float) -> None:
         self._topics = by_cycle(reader.rows(TOPICS.name, begin, end))
@@ -29,7 +29,7 @@ class RecordedTopics:
         self.sketches: dict[str, FloatArray] = {}
 
     def added(self, load: ClusterLoad) -> ClusterLoad:
-        """The cluster with the topics that were recorded in its cycle. `sketches` are then those of that time.
+        """`load` with the topics that were recorded in its cycle. Also sets `sketches` to those of that time.
 
         sketches: by bundle (k, 4): first hash, number of hashes, topics, bytes/s in and out. Raises `ForeignFileError`.
         """
@@ -44,7 +44,7 @@ class RecordedTopics:
 
 
 def by_cycle(parts: Iterator[pa.Table]) -> Iterator[tuple[float, pa.Table]]:
-    """The rows of each cycle of `parts`, which are in the order of time."""
+    """The rows of each cycle of `parts`, which are sorted by time."""
     for part in parts:
         at = part["at"].cast(pa.int64()).to_numpy()
         starts = np.flatnonzero(np.diff(at, prepend=-1))

@@ -1,9 +1,9 @@
-"""A history as backtests replay it: cycle after cycle, with everything that the strategies were given then.
+"""A history as backtests replay it: cycle by cycle, with all inputs that the strategies had then.
 
 demand    the rates of each bundle; its owner is the broker whose pod reported it
 brokers   usage, limits, readiness and trust
 facts     pins, isolation, anti-affinity, fixed weights, publish gaps; the owner of a bundle that was not measured
-moves     that were under way or had just landed, from the facts: the brokers' usage does not show them yet
+moves     under way or just landed, so that the brokers' usage does not show them yet; from the facts
 averages  computed again from the demand, by the rule of `transform.averages`
 """
 
@@ -63,7 +63,7 @@ class Recording:
 
     @cached_property
     def summary(self) -> HistorySummary:
-        """Span, usual interval and gaps. Raises `NoHistoryError` when not one cycle can be read."""
+        """Span, usual interval and gaps. Raises `NoHistoryError` when no cycle can be read."""
         return self._reader.summary()
 
     def times(self, begin: float, end: float) -> list[float]:
@@ -100,16 +100,17 @@ class Recording:
         return self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end)
 
     def knows_bundles(self, at: float) -> bool:
-        """Whether facts tell of bundles at `at` (epoch s): who owns them, and which are pinned.
+        """Whether there are facts about bundles at `at` (epoch s), such as their owners and which are pinned.
 
         Raises `ForeignFileError` for a file that can't be read.
         """
         return any(pc.any(pc.equal(rows["kind"], "bundle")).as_py() for rows in self._facts(at, at))
 
     def hidden_isolation(self, begin: float, end: float) -> int:
-        """Number of namespaces whose isolation an export left out with the names. Every hour has all facts.
+        """Number of namespaces whose isolation an export with hashed names left out.
 
-        Raises `ForeignFileError` for a file that can't be read.
+        Only the first and the last hour are read, because every hour has all facts. Raises `ForeignFileError` for a
+        file that can't be read.
         """
         found = set()
         for rows in (*self._facts(begin, begin), *self._facts(end, end)):
@@ -118,7 +119,7 @@ class Recording:
         return len(found)
 
     def topics(self, begin: float, end: float) -> RecordedTopics:
-        """What is known of the inside of bundles from `begin` to `end` (epoch s)."""
+        """The recorded topics and sketches of bundles from `begin` to `end` (epoch s)."""
         return RecordedTopics(self._reader, begin, end)
 
     def cycles(self, begin: float, end: float) -> Iterator[ClusterLoad]:
@@ -153,7 +154,7 @@ def _of_cycles(brokers: pa.Table) -> pa.Table:
 class _KnownBundles:
     """The bundles that have facts, and those that were measured without one; sorted by name, m rows.
 
-    values: what the facts say of each, as JSON values.
+    values: the facts about each, as JSON values.
     """
 
     names: tuple[str, ...]
@@ -187,11 +188,11 @@ class _KnownBundles:
 
     @cached_property
     def moves(self) -> RecordedMoves:
-        """Those that were under way or had just landed."""
+        """The moves that were under way or had just landed."""
         return RecordedMoves(self.values)
 
     def owners(self, brokers: Sequence[str], measured: IntArray) -> IntArray:
-        """(m,) row of each owner: the `measured` one (m,), else the one that the facts know; else -1.
+        """(m,) row of each owner: the `measured` one (m,), else the one in the facts, else -1.
 
         A bundle that moves belongs to its destination, as in `Bundles`, while its source may still report it.
         """
@@ -209,7 +210,7 @@ class _Lookup:
         self._rows: IntArray = np.empty(0, dtype=np.int64)
 
     def __call__(self, wanted: pa.ChunkedArray, names: pa.Array | pa.ChunkedArray) -> IntArray:
-        """See `positions`; the array is not to be changed."""
+        """See `positions`. Do not change the array."""
         if not (self._columns and wanted.equals(self._columns[0]) and names.equals(self._columns[1])):
             self._columns, self._rows = (wanted, names), positions(wanted, names)
         return self._rows
@@ -223,7 +224,7 @@ class _Counts:
         self._counts: FloatArray = np.empty(0)
 
     def __call__(self, column: pa.ChunkedArray, row: IntArray, m: int) -> FloatArray:
-        """(m,) the numbers, NaN where a bundle has none; not to be changed. row: (k,) of each number."""
+        """(m,) the numbers, NaN where a bundle has none. Do not change the array. row: (k,) row of each number."""
         if not self._given or row is not self._given[1] or m != self._given[2] or not column.equals(self._given[0]):
             self._given, self._counts = (column, row, m), np.full(m, np.nan)
             self._counts[row] = column.to_numpy()
@@ -233,7 +234,7 @@ class _Counts:
 class _Facts:
     """The facts of resources, as of the last rows of `FACTS` that were read.
 
-    values: of each fact but those of bundles, by kind and name. brokers: names of the last cycle's.
+    values: by kind and name, for all facts except those of bundles. brokers: names of the brokers in the last cycle.
     """
 
     def __init__(self) -> None:
@@ -271,7 +272,7 @@ class _Facts:
         return self._row(bundles, self.bundles.column)
 
     def _replaced(self, new: Mapping[str, str | None], measured: Collection[str]) -> dict[str, str | None]:
-        """Bundles that are gone, as `new` ones have their range: they have no fact, and are no longer measured."""
+        """Bundles that are gone: they have no fact, are no longer measured, and `new` ones have their range."""
         lost = [name for name, text in self._texts.items() if text == "{}" and name not in measured]
         ranges: dict[str, list[tuple[int, int]]] = {}
         for space, lower, upper in map(parse_bundle, new if lost else ()):
@@ -284,7 +285,7 @@ class _Facts:
         return found
 
     def _take(self, new: Mapping[str, str | None]) -> None:
-        """Take over the facts of bundles; None: it is gone."""
+        """Take over the facts of bundles. None: the bundle is gone."""
         changed = {name: text for name, text in new.items() if self._texts.get(name) != text}
         if not changed:
             return
@@ -337,7 +338,7 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
 
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The rules of averages that are kept with the brokers: without time constants, Pulsar's."""
+    """The cycle at `at`. The rule of its averages is stored with the brokers: without time constants, Pulsar's."""
     short, long, age = (float(np.fmax.reduce(floats(brokers, name))) for name in ("short_tau", "long_tau", "max_age"))
     by_samples = math.isnan(short) or math.isnan(long)
     rule = {"averages": "samples"} if by_samples else {"short_tau": short, "long_tau": long}

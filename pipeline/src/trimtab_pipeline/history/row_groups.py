@@ -1,7 +1,7 @@
-"""Row groups of a table's files that are read one after the other, as a replay of the history does.
+"""Reads row groups of a table's files one after the other, as a replay of the history does.
 
-Names of bundles and pods, and numbers of topics, are mostly those of the cycle before. They are compared as they are
-stored. If the bytes are the same, so is the column, and it is not decoded again.
+Names of bundles and pods, and numbers of topics, rarely change from one cycle to the next. So the stored bytes of these
+columns are compared. A column whose bytes are the same is not decoded again.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from trimtab_pipeline.history.files import HistoryTable, opened
 from trimtab_pipeline.history.location import Location
 
 _TOGETHER = 2**15
-"""Rows that are read together, at most, unless a row group has more."""
+"""Maximum number of rows that are read together. A single row group may have more."""
 
 _Stored = tuple[str, bytes]
-"""A column chunk: its compression, and its bytes, which say how the rest is encoded."""
+"""A column chunk: its compression, and its bytes, which include its encoding."""
 
 
 class RowGroupReader:
-    """Reads the row groups of files of `table`. steady: columns that are mostly the same as in the group before."""
+    """Reads the row groups of files of `table`. steady: columns that rarely differ from those of the group before."""
 
     def __init__(self, table: HistoryTable, steady: Sequence[str]) -> None:
         self._table, self._steady = table, tuple(steady)
@@ -53,7 +53,7 @@ class RowGroupReader:
     def read(self, groups: Sequence[int]) -> Iterator[pa.Table]:
         """Row groups of the open file, without the evaluation time. Raises `ForeignFileError`.
 
-        Small ones are read together, because each read takes as long as thousands of rows.
+        Small ones are read together, because each read has a fixed cost, as high as that of thousands of rows.
         """
         if not self._file.num_row_groups:
             yield from (self._table.columns.empty_table() for _ in groups)
@@ -65,7 +65,7 @@ class RowGroupReader:
             yield from self._read(groups[part], rows[part])
 
     def _read(self, groups: Sequence[int], rows: Sequence[int]) -> list[pa.Table]:
-        """Row groups with so many `rows` each."""
+        """Row groups. rows: the number of rows of each."""
         schema, found = self._table.columns, []
         try:
             stored = [{name: self._chunk(group, name) for name in self._steady} for group in groups]

@@ -1,7 +1,7 @@
-"""A cycle as tables of the history, and a `ClusterLoad` from them.
+"""Converts a cycle to tables of the history, and the tables to a `ClusterLoad`.
 
-The tables hold the brokers as the strategies got them, the data's quality, and what each bundle asked for. Averages are
-not among them: they follow from the demand (`history.reader`).
+The tables have the brokers as the strategies got them, the quality of the data, and the load of each bundle. They have
+no averages, because those can be computed from the load (`history.reader`).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ BROKER_SNAPSHOT = pa.schema(
         *((name, pa.float64()) for name in (*TIMES, "max_age", "short_tau", "long_tau")),
     ]
 )
-"""Columns of the brokers as in `trimtab_strategies.model.Brokers`, null unknown; why a broker was not trusted (a
-`Reason` and a text); epoch seconds of its newest samples. The same for all: the maximum age of data (s), of bundles as
-well, and the time constants (s) of the averages, null where they count samples as Pulsar's do."""
+"""Columns of the brokers as in `trimtab_strategies.model.Brokers` (null: unknown), why a broker was not trusted (a
+`Reason` and a text), and epoch seconds of its newest samples. Equal in all rows: the maximum age of data (s), also of
+bundles, and the time constants (s) of the averages, null if the averages count samples as Pulsar's do."""
 QUALITY = pa.schema([("kind", pa.string()), ("what", pa.string()), ("count", pa.int64())])
 """Problems of the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles), ``failed``
 (``what``: which brokers and why), ``warning`` (of the source) or ``note`` (an oddity)."""
@@ -47,7 +47,7 @@ _NO_DOUBTS: Mapping[str, Doubt] = MappingProxyType({})
 class Bounds:
     """Settings that a snapshot depends on, all in seconds.
 
-    max_age: up to which data is trusted. short_tau, long_tau: time constants of the averages; NaN for Pulsar's, which
+    max_age: older data is not trusted. short_tau, long_tau: time constants of the averages; NaN for Pulsar's, which
     count samples.
     """
 
@@ -98,7 +98,7 @@ def demand_table(bundles: pa.Table, at: float, columns: pa.Schema) -> pa.Table:
 
 
 def rounded_usage(brokers: pa.Table) -> pa.Table:
-    """Rows of `BROKER_SNAPSHOT` with usage and traffic as `rounded` gives them."""
+    """Rows of `BROKER_SNAPSHOT` with usage and traffic rounded by `rounded`."""
     for name in (*_USAGE, *TRAFFIC):
         values = rounded(brokers[name]).cast(pa.float64())
         brokers = brokers.set_column(brokers.column_names.index(name), name, values)
@@ -106,7 +106,7 @@ def rounded_usage(brokers: pa.Table) -> pa.Table:
 
 
 def rounded_traffic(rows: pa.Table) -> pa.Table:
-    """`rows` with the columns `TRAFFIC` as `rounded` gives them."""
+    """`rows` with the columns `TRAFFIC` rounded by `rounded`."""
     for name in TRAFFIC:
         rows = rows.set_column(rows.column_names.index(name), name, rounded(rows[name]))
     return rows
@@ -121,7 +121,7 @@ def rounded(column: pa.ChunkedArray) -> pa.FloatArray:
 
 
 def quality_table(quality: DataQuality) -> pa.Table:
-    """Rows of `QUALITY`; none without a problem."""
+    """Rows of `QUALITY`; none if there is no problem."""
     missing = {"brokers": quality.missing_brokers, "bundles": quality.missing_bundles}
     rows = [
         *(("dropped", cause, count) for cause, count in sorted(quality.dropped.items())),
@@ -136,7 +136,7 @@ def quality_table(quality: DataQuality) -> pa.Table:
 def load_of(at: float, bundles: pa.Table, brokers: pa.Table, quality: pa.Table) -> ClusterLoad:
     """The snapshot at `at` (epoch s), from tables of `BUNDLE_STATE`, `BROKER_SNAPSHOT` and `QUALITY`.
 
-    A bundle's owner is the broker that reported it. It lacks what only resources know (pins, desired owners, moves).
+    A bundle's owner is the broker that reported it. What is only in resources (pins, desired owners, moves) is missing.
     """
     return ClusterLoad(brokers_of(brokers), *_bundles(bundles, brokers, at), at, _quality(quality, brokers))
 
@@ -152,9 +152,9 @@ def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
 
 
 def brokers_of(table: pa.Table, before: tuple[str, ...] = ()) -> Brokers:
-    """The brokers in rows of `BROKER_SNAPSHOT`. before: names, which are used if they are the same.
+    """The brokers in rows of `BROKER_SNAPSHOT`. before: names of the cycle before.
 
-    What is known of that tuple, such as that no name is in it twice, then stays known.
+    If the names are the same, the same tuple is used. Checks of it, such as for duplicates, are then not repeated.
     """
     names = tuple(table["broker"].to_pylist())
     age = _floats(table, ("age",))[:, 0]

@@ -1,4 +1,4 @@
-"""Writes snapshots of a cluster as a history, without Prometheus: what an operator would have recorded of them."""
+"""Writes snapshots of a cluster as a history, as an operator would have recorded them. It needs no Prometheus."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ PULSARS_AVERAGES = Bounds(60.0, math.nan, math.nan)
 
 
 class SnapshotWriter:
-    """Writes below `root` the history of `policy` (``namespace/name``). Raises `ValueError` for a root or a name that
-    can't be used. All methods raise `OSError`. bounds: of the averages that the snapshots have.
+    """Writes the history of `policy` (``namespace/name``) below `root`. bounds: of the averages in the snapshots.
+
+    Raises `ValueError` for a root or a name that can't be used. All methods raise `OSError`.
     """
 
     def __init__(self, root: Place, policy: str, bounds: Bounds = _USUAL) -> None:
@@ -36,12 +37,12 @@ class SnapshotWriter:
         return self._dataset.exists
 
     def policy(self, at: float, spec: Mapping[str, Any]) -> None:
-        """The policy in force from `at` (epoch s) on, as JSON values."""
+        """Write the policy in force from `at` (epoch s) on, as JSON values."""
         rows = pa.Table.from_pylist([{"kind": "spec", "hash": "", "value": json.dumps(spec)}], POLICIES.columns)
         put(self._dataset.cycle_file(POLICIES, at), POLICIES, [stamped(rows, at, POLICIES.schema)])
 
     def know(self, at: float, facts: Mapping[tuple[str, str], Any]) -> None:
-        """Facts by kind and name, from `at` (epoch s) on; None: it is gone."""
+        """Write facts as of `at` (epoch s), by kind and name. None: what the fact is about is gone."""
         rows = [
             {"kind": kind, "name": name, "value": None if value is None else json.dumps(value)}
             for (kind, name), value in facts.items()
@@ -50,7 +51,7 @@ class SnapshotWriter:
         put(self._dataset.cycle_file(FACTS, at), FACTS, [stamped(table, at, FACTS.schema)])
 
     def cycle(self, load: ClusterLoad) -> None:
-        """A cycle. A bundle without an owner, or without a newest sample, was not measured."""
+        """Write a cycle. A bundle without an owner, or without a newest sample, counts as not measured."""
         at, brokers = load.now, load.brokers
         rows = broker_table(brokers, brokers.names, load.quality.doubts, self._bounds)
         rows = rows.set_column(rows.column_names.index("traffic_time"), "traffic_time", pa.repeat(at, len(rows)))

@@ -1,8 +1,8 @@
 """The state of a policy: its brokers and bundles after the last cycles, which the next cycle continues from.
 
-The newest cycle whose files of both tables can be read *is* the state, also after a restart. The folder keeps two
-cycles. It is apart from the history: no retention, no full disk and no reader of the history touches it. Where the
-state can't be written it stays in memory, so a full or lost volume costs files, not averages.
+The state is the newest cycle whose files of both tables can be read, also after a restart. The folder keeps two cycles.
+It is separate from the history, so retention does not touch it. A state that can't be written stays in memory, so
+averages survive a full or lost volume.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ BUNDLES = HistoryTable(
     codec="snappy",
 )
 STATE_TABLES = (BROKERS, BUNDLES)
-"""Tables of the state, in the order in which a cycle writes them. Column ``policy``: one query reads several."""
+"""Tables of the state, in the order in which a cycle writes them. By ``policy``, one query can read several states."""
 
 
 @dataclass(frozen=True)
 class LastState:
-    """What a cycle continues from.
+    """The state that a cycle continues from.
 
     bundles: where Spark can read them, or the rows (`BUNDLE_STATE`) in memory. brokers: rows of `BROKER_STATE`.
     """
@@ -72,12 +72,12 @@ class StateStore:
         self._checked: Location | None = None  # the last file that was written, or read as a whole
         self._untrusted: list[float] = []  # evaluation times of the last cycles without a trusted broker
         self._cleaned = False
-        self._lock = RLock()  # a broker refresh reads the state beside a cycle
+        self._lock = RLock()  # a broker refresh reads the state while a cycle runs
 
     def last(self, at: float, horizon: float) -> LastState:
-        """The newest state before `at` (epoch s), by at most `horizon` seconds; `NO_STATE` when there is none.
+        """The newest state in the `horizon` seconds before `at` (epoch s); `NO_STATE` when there is none.
 
-        Where the folder can't be read just now, it is the last one that was written or read.
+        While the folder can't be read, it is the last state that was written or read.
         """
         with self._lock:
             if self._held is not None and at - horizon <= self._held[0] < at:
@@ -92,10 +92,10 @@ class StateStore:
                 return NO_STATE
 
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
-        """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any broker of it is.
+        """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any of its brokers is trusted.
 
-        A state that is not trusted removes no trusted one: its clock may be days off, so that the others look old.
-        Raises `OSError` when it can't be written; it is then held in memory until a later one is written.
+        A state that is not trusted removes no trusted one, because its clock may be days off, and the others look old.
+        Raises `OSError` when it can't be written. It then stays in memory until a later one is written.
         """
         with self._lock:
             self._held = at, LastState(bundles.select(BUNDLE_STATE.names), brokers.select(BROKER_STATE.names))
@@ -109,7 +109,7 @@ class StateStore:
             self._remove_old(at, trusted=trusted)
 
     def doubt(self) -> None:
-        """Check the files again before the next use: reading them failed."""
+        """Check the files again before their next use, because reading them failed."""
         self._checked = None
 
     def _newest(self, at: float, horizon: float) -> LastState:
@@ -129,7 +129,7 @@ class StateStore:
         return [file for file in listed(self.folder / table.name) if not file.merged]
 
     def _is_readable(self, file: HistoryFile) -> bool:
-        """Whether the whole file can be read; tested once per file, as it costs as much as Spark's reading."""
+        """Whether the whole file can be read. Tested once per file, as it takes as long as Spark's reading."""
         if file.place != self._checked:
             if _readable(file, BUNDLES) is None:
                 return False
@@ -137,7 +137,7 @@ class StateStore:
         return True
 
     def _clean(self) -> None:
-        """Once: remove partly written files, and set files of others aside."""
+        """At the first call, remove partly written files and set foreign files aside."""
         if self._cleaned:
             return
         for table in STATE_TABLES:
@@ -147,7 +147,7 @@ class StateStore:
     def _remove_old(self, at: float, *, trusted: bool) -> None:
         """Keep the newest two cycles up to `at`. Cycles that are not `trusted` only remove each other.
 
-        A trusted cycle also removes those after `at`: their clock was ahead, and time would reach them one day.
+        A trusted cycle also removes those after `at`: their clock was ahead, and later they would count as the newest.
         """
         self._untrusted = [] if trusted else [*self._untrusted, at]
         for table in STATE_TABLES:
@@ -159,7 +159,7 @@ class StateStore:
 
 
 def clean(folder: Location) -> None:
-    """Remove what a crash left half written in `folder`, and set files under other names aside. Raises `OSError`."""
+    """Remove files in `folder` that a crash left half written; set aside those with other names. Raises `OSError`."""
     for place in folder.files():
         if place.name.endswith(".tmp"):
             place.remove()
@@ -175,9 +175,9 @@ def set_aside(place: Location, why: str) -> None:
 
 
 def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
-    """What `read` gives; None of a file that is damaged, which is set aside.
+    """The result of `read`; None if the file is damaged. Such a file is set aside.
 
-    Raises `OSError` or `MemoryError` when reading failed for another reason, which may be over the next time.
+    Raises `OSError` or `MemoryError` when reading failed for another reason, which may be temporary.
     """
     try:
         return read()
@@ -190,14 +190,14 @@ def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether a file could not be read for a reason outside of it. Arrow gives damage no `errno`, nor an AWS code."""
+    """Whether the cause is not in the file itself. Arrow's errors about damage have no `errno` and no AWS code."""
     if isinstance(error, OSError):
         return error.errno is not None or "AWS Error" in str(error)
     return isinstance(error, MemoryError)
 
 
 def _readable(file: HistoryFile, table: HistoryTable) -> pa.Table | None:
-    """The rows; None of a file that can't be read, or is gone."""
+    """The rows; None if the file can't be read or is gone."""
     try:
         return usable(file, partial(read_all, file, table))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Rows of several files in the order of time, a part at a time: an hour of topics would not fit in memory."""
+"""Rows of several files, sorted by time. They are read in parts, because an hour of topics would not fit in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.history.files import AT, HistoryFile, HistoryTable, opened, row_group
 
 _GROUP = 2**17
-"""Rows that are joined, where there are as many: some 20 MB of topics in memory."""
+"""Minimum number of rows of a part, except the last one: some 20 MB of topics in memory."""
 
 
 class TimedGroup(NamedTuple):
@@ -38,9 +38,10 @@ def parts_of(of: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
 
 
 def in_order(parts: Iterable[TimedGroup], read: Callable[[TimedGroup], pa.Table | None]) -> Iterator[pa.Table]:
-    """The rows of `parts` by time, in tables of `_GROUP` rows or more, but for the last. Equal times keep their order.
+    """The rows of `parts`, sorted by time, in tables of `_GROUP` rows or more, except the last.
 
-    read: gives the rows of a part; None for none. Parts whose times overlap are in one table.
+    Rows of the same time keep their order. read: returns the rows of a part; None for none. Parts whose times overlap
+    are in one table.
     """
     held, end = list[pa.Table](), -math.inf
     for part in sorted(parts, key=lambda part: part.begin):

@@ -1,7 +1,7 @@
 """Writer of a policy's history and state.
 
-If the disk can't be written, the cycle's history is lost, but neither the cycle nor the averages: the next cycle's
-state stays in memory, and old files are still removed. The problem is logged once, and its end is logged once.
+If the disk can't be written, only the cycle's history is lost. The state for the next cycle stays in memory, and old
+files are still removed. The problem is logged once when it begins, and once when it is over.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HistoryTidier:
         """Run the housekeeping as of `at`; the future fails with `OSError` when the disk can't be written."""
         try:
             return self._thread.submit(housekeeping, at, self._closing.is_set)
-        except RuntimeError:  # closed in the meantime: the last cycle of a program that ends
+        except RuntimeError:  # closed meanwhile, as the program exits after this cycle
             never = Future[None]()
             never.cancel()
             return never
@@ -75,7 +75,7 @@ class HistoryTidier:
 class HistoryWriter:
     """The history and the state of `policy` (``namespace/name``) below `root`, a folder or a URI.
 
-    Raises `ValueError` for a policy that would lead outside, or a URI that can't be opened.
+    Raises `ValueError` for a policy whose name would lead out of `root`, or a URI that can't be opened.
     """
 
     def __init__(self, root: Place, policy: str, retention: Retention, background: HistoryTidier) -> None:
@@ -90,7 +90,7 @@ class HistoryWriter:
         self._facts, self._sketched = FactLog(), 0.0
         self._refreshes: list[tuple[float, pa.Table]] = []
         self._cleaned = False
-        self._lock = Lock()  # a broker refresh is kept beside a cycle
+        self._lock = Lock()  # a broker refresh is kept while a cycle runs
 
     def state(self, at: float, horizon: float) -> LastState:
         """The state of the last cycle before `at` (epoch s), at most `horizon` seconds old; empty without one."""
@@ -115,7 +115,7 @@ class HistoryWriter:
         brokers, bundles: tables with the columns `BROKER_STATE` and `BUNDLE_STATE`, the next cycle's state. load: what
         the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why it could not be written, or "".
 
-        A cycle without a trusted broker removes nothing: a clock that is days ahead would make everything too old.
+        After a cycle without a trusted broker nothing is removed: its clock may be days ahead, so all would look old.
         """
         at, error = load.now, None
         try:
@@ -133,7 +133,7 @@ class HistoryWriter:
         return "" if error is None else f"the history below {self.root} can't be written: {error}"
 
     def keep_refresh(self, load: ClusterLoad, topology: Topology, bounds: Bounds = _NO_BOUNDS) -> None:
-        """Keep the brokers of a refresh. They are written with the next cycle; a late one costs at most two minutes."""
+        """Keep the brokers of a refresh. They are written with the next cycle, or after two minutes if it is late."""
         with self._lock:
             self._refreshes.append((load.now, self._broker_rows("refresh", load, topology, bounds, None)))
             if load.now - self._refreshes[0][0] < _WAITING:
@@ -156,7 +156,7 @@ class HistoryWriter:
             put(self._history.cycle_file(BROKERS, times[-1], "refresh"), BROKERS, [_joined(rows)])
 
     def _known(self, brokers: pa.Table, load: ClusterLoad, topology: Topology, bounds: Bounds) -> dict[str, pa.Table]:
-        """Rows about the brokers and the resources, of each table that has some.
+        """Rows about the brokers and the resources, by table; a table without rows is left out.
 
         Refreshes of an earlier hour go to a file of that hour. Raises `OSError`.
         """

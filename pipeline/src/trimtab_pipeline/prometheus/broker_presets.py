@@ -1,12 +1,11 @@
 """The presets of broker usage, as data: raw samples of usage and traffic, and single values from instant queries.
 
-Raw samples are read as they are. The rules after the reader compute rates from them, as PromQL's `rate()` does not
-distinguish an idle broker from one without samples. A single value aggregates with ``max by (pod)``: duplicate rows (a
-pod scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `string.Template` texts with these
-selectors:
+Raw samples are read as they are. A later stage computes rates from them, because PromQL's `rate()` does not distinguish
+an idle broker from one without samples. A single value aggregates with ``max by (pod)``, so duplicate rows (a pod
+scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
-    $network    cAdvisor rows of the pod's interfaces, which carry no container name worth filtering by
+    $network    cAdvisor rows of the pod's interfaces, which have no useful container name
     $pod        kube-state-metrics rows of the pod
     $broker     the brokers' own metrics
 """
@@ -22,7 +21,7 @@ from trimtab_pipeline.columns import TRAFFIC
 BEYOND = 600
 """Seconds: Prometheus rejects samples that are further ahead of its clock."""
 VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
-"""Network interfaces, as a regular expression, whose traffic another one carries too, or none."""
+"""Regular expression for network interfaces whose traffic stays on the host, or passes through another one, too."""
 
 
 class UnknownPresetError(ValueError):
@@ -33,8 +32,8 @@ class UnknownPresetError(ValueError):
 class Series:
     """The raw samples of one signal of brokers.
 
-    metric, selector: its series; they carry the label ``pod``. kind: ``counter`` or ``gauge``. part: the label whose
-    values add up, empty for none. above: only values above it count; None: all do.
+    metric, selector: its series; they have the label ``pod``. kind: ``counter`` or ``gauge``. part: the label whose
+    series add up, empty for none. above: only higher values count; None: all do.
     """
 
     metric: str
@@ -48,7 +47,7 @@ class Series:
 class BrokerPreset:
     """What is read about brokers. values: instant query of each signal. series: raw samples of each signal.
 
-    ahead: instant query that counts samples further ahead than clocks may differ.
+    ahead: instant query that counts samples from the future, by more than clocks may differ.
     """
 
     values: Mapping[str, str]
@@ -59,7 +58,7 @@ class BrokerPreset:
 def latest(series: str) -> str:
     """Those of the `series` whose newest sample is their pod's newest.
 
-    A server shows the last sample of a series for five minutes, also that of a container, or a replica, that is gone.
+    For five minutes, a server also shows the last sample of a container or replica that is gone.
     """
     return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
 
@@ -72,7 +71,7 @@ def _newest(series: str, value: str) -> str:
 def _limit(resource: str) -> str:
     """The limit of a resource: the container's limit, else its request, else the node's allocatable amount.
 
-    A limit that is not a number stays one, so that it does not silently become the request.
+    A limit of NaN stays NaN, so that the request does not silently replace it.
     """
     container = f'{{$container,resource="{resource}"}}'
     node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
@@ -86,7 +85,7 @@ def _limit(resource: str) -> str:
 
 
 def _ahead(*series: str) -> str:
-    """Number of samples further ahead than allowed. It needs a negative offset: an instant query ends at its time."""
+    """Counts samples further ahead than allowed. It needs a negative offset, as an instant query ends at its time."""
     return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{BEYOND}s)' for one in series)})"
 
 
@@ -137,10 +136,9 @@ _PULSAR = BrokerPreset(
 )
 
 RESOURCE_PRESETS: Mapping[str, BrokerPreset] = MappingProxyType({"kubernetes": _KUBERNETES, "pulsar": _PULSAR})
-"""``kubernetes``: cores, bytes and bytes/s beside limits. ``pulsar``: percent, limit 100.
+"""``kubernetes``: cores, bytes and bytes/s, with limits. ``pulsar``: percent, limit 100.
 
-The times are needed because an instant query returns samples up to 5 minutes
-old without their times."""
+The times are needed because an instant query returns samples up to 5 minutes old without their times."""
 
 
 def preset(name: str) -> BrokerPreset:

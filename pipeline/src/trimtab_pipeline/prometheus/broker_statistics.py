@@ -62,9 +62,9 @@ def ask_brokers(
     within: float = WITHIN,
     unwanted: Callable[[], bool] = lambda: False,
 ) -> StatisticsAnswer:
-    """The topics of the brokers (pod -> base URL, empty unknown).
+    """The topics of the brokers (pod -> base URL, empty if unknown).
 
-    namespaces: those whose topics are wanted, None: all. within: seconds after which no further request starts.
+    namespaces: those whose topics are wanted; None: all. within: seconds after which no further request starts.
     unwanted: whether the result is no longer needed. Then no further request starts, either.
     """
     end, parsing = time.monotonic() + within, Lock()

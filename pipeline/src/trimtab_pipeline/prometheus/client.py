@@ -1,12 +1,12 @@
 """The HTTP layer: `prometheus-api-client` on our own session, whose answers are Arrow columns.
 
-The session adds to the client: parameters travel in the body of the POST (a shard's list of pods is long), a timeout is
-always set, retries are few and short, ``warnings`` of partial answers are kept, and every failure is a
-`PrometheusError` that names the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than
-a cluster's network takes to transfer them. It reads them up to a bound, and within the time-out.
+With this session, the body of the POST has the parameters (a shard's list of pods is long), a timeout is always set,
+retries are few and short, ``warnings`` of partial answers are kept, and every failure is a `PrometheusError` that names
+the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than a cluster's network takes to
+transfer them. It reads them up to a maximum size, and within the timeout.
 
 Thanos and Mimir have the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
-``partial_response`` is false; Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
+``partial_response`` is false. Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
 tenant in the header ``X-Scope-OrgID``. Redirects are not followed: they lead to log-in pages, and credentials must
 reach only the configured server.
 """
@@ -54,7 +54,7 @@ class PrometheusError(RuntimeError):
 
 
 class PrometheusUnreachableError(PrometheusError):
-    """No answer: refused, timed out, or interrupted."""
+    """A query without an answer: it was refused, timed out or was interrupted."""
 
 
 class PrometheusStatusError(PrometheusError):
@@ -81,9 +81,9 @@ class ArrowResponse(requests.Response):
 
 
 class ArrowSession(StrictSession):
-    """A session for `PrometheusConnect` that sends forms, signs them, and returns `ArrowResponse`.
+    """A session for `PrometheusConnect` that sends forms with credentials, and returns `ArrowResponse`.
 
-    largest: bytes of an answer.
+    largest: the most bytes of an answer.
     """
 
     def __init__(self, credentials: Credentials = NO_CREDENTIALS, largest: int = LARGEST) -> None:
@@ -93,7 +93,7 @@ class ArrowSession(StrictSession):
         self.headers["Accept-Encoding"] = "identity"
 
     def request(self, method: str | bytes, url: str | bytes, **kwargs: Any) -> requests.Response:  # type: ignore[override]
-        """As `requests.Session.request`, raising `PrometheusStatusError` unless the status is 200, `TooLargeError`."""
+        """As `requests.Session.request`. Raises `PrometheusStatusError` if the status is not 200, `TooLargeError`."""
         if method == "POST":
             kwargs["data"] = kwargs.pop("params")
         with self._answer(method, url, **kwargs) as response:
@@ -105,12 +105,12 @@ class ArrowSession(StrictSession):
                 )
             answer = cast("ArrowResponse", response)
             answer.__class__, answer.parser = ArrowResponse, self._parser
-            # one piece: a body that is joined from many takes as long again
+            # read in one piece: joining many takes as long again
             answer.body = joined(response.iter_content(self._largest + 1), self._largest)
             return response
 
     def _answer(self, method: str | bytes, url: str | bytes, *, timeout: float, **kwargs: Any) -> requests.Response:
-        """The first answer whose status is not a busy server's, else the last one, within `timeout` seconds."""
+        """The first answer whose status is not that of a busy server, else the last one, within `timeout` seconds."""
         end = time.monotonic() + timeout
         for pause in _PAUSES:
             response = super().request(method, url, timeout=end - time.monotonic(), **kwargs)
@@ -125,7 +125,7 @@ class PrometheusClient:
     """Instant queries against one server. A context manager; threads may share it.
 
     url:     base URL, with or without a slash at its end.
-    timeout: seconds to connect, and seconds for the whole answer. largest: bytes of one.
+    timeout: seconds to connect, and seconds for the whole answer. largest: the most bytes of an answer.
     credentials, method, partial_response: as in `PrometheusSettings`.
     """
 
@@ -149,12 +149,12 @@ class PrometheusClient:
         self._connecting = threading.Lock()
 
     def _client(self) -> PrometheusConnect:
-        """The client. Raises `ValueError` for a URL that is none, `CredentialsError`."""
+        """The client. Raises `ValueError` for an invalid URL, `CredentialsError`."""
         with self._connecting:
             if self._connected is None:
                 # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
                 client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
-                self._session.connect_to(self.url, self._credentials)  # the client has chosen for itself
+                self._session.connect_to(self.url, self._credentials)  # instead of the client's choice
                 self._connected = client
             return self._connected
 
@@ -198,10 +198,10 @@ class PrometheusClient:
 
 
 def _ahead(date: str, now: float) -> float | None:
-    """Seconds that a ``Date`` header, which is cut to the second, is ahead of `now` (epoch s)."""
+    """Seconds that a ``Date`` header, which has whole seconds, is ahead of `now` (epoch s)."""
     try:
         sent = parsedate_to_datetime(date).timestamp()
-    except (ValueError, OverflowError, IndexError, TypeError):  # the parser has all of them
+    except (ValueError, OverflowError, IndexError, TypeError):  # the parser raises all of them
         return None
     return sent - now if sent > now else min(0.0, sent + 1.0 - now)
 
@@ -235,7 +235,7 @@ def _advice(status: int, credentials: Credentials) -> str:
 
 
 def side_by_side(jobs: Mapping[K, Callable[[], T]], at_once: int = AT_ONCE) -> dict[K, T]:
-    """The results of `jobs`, run `at_once` at a time. Raises the first error; the jobs that wait are then left out.
+    """The results of `jobs`, run `at_once` at a time. Raises the first error; jobs that still wait are then skipped.
 
     The threads are daemons, so the program's exit does not wait for a server that does not answer.
     """

@@ -1,7 +1,7 @@
 """Connections to servers: credentials, trusted authorities of TLS, and the cause of a failed connection.
 
-The time-out covers a server's whole answer, including headers. The usual one covers each piece, so a server that sends
-a byte from time to time could block a task without end.
+The time-out covers a server's whole answer, including headers. The usual time-out of `requests` covers each piece, so a
+server that sends a byte from time to time could block a task without end.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Timely(io.RawIOBase):
         super().close()
 
     def makefile(self, *_: Any) -> io.BufferedReader:
-        """Itself with a buffer, as an HTTP response reads a socket."""
+        """This reader with a buffer, as an HTTP response requests it of a socket."""
         return io.BufferedReader(self)
 
 
@@ -110,25 +110,25 @@ class TimelyAdapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = dict(_POOLS)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """The same by a proxy."""
+        """Pools of such connections to a proxy."""
         manager = super().proxy_manager_for(*args, **kwargs)
         manager.pool_classes_by_scheme = dict(_POOLS)
         return manager
 
 
 class TlsAdapter(TimelyAdapter):
-    """Connections with our own TLS context: `requests` takes no PEM text, and adds its own authorities to ours."""
+    """Connections with our own TLS context: `requests` accepts no PEM text, and adds its own authorities to ours."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._context = context
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Pools whose connections are made by the context."""
+        """Pools whose connections use the context."""
         super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """The same by a proxy."""
+        """Pools of a proxy whose connections use the context."""
         return super().proxy_manager_for(*args, **kwargs, ssl_context=self._context)
 
     def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:
@@ -155,7 +155,7 @@ class StrictSession(requests.Session):
         self.mount(url, TlsAdapter(tls_context(credentials)) if credentials.custom_tls else TimelyAdapter())
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002  named so by `requests`
-        """None: a redirect is an answer like others."""
+        """None: a redirect is treated like any other answer."""
         return None
 
 
@@ -180,21 +180,21 @@ def tls_context(credentials: Credentials) -> ssl.SSLContext:
 
 
 def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Load `certificate`. OpenSSL needs a file for it, which is removed at once."""
+    """Load `certificate`. OpenSSL needs a file for it, which is removed immediately."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # no other user may read it
         both.write(f"{certificate}\n{key}\n")
         both.flush()
-        context.load_cert_chain(both.name, password="")  # an empty one, or OpenSSL would ask at the terminal
+        context.load_cert_chain(both.name, password="")  # else OpenSSL would ask for it at the terminal
 
 
 def _pem(text: str, what: str) -> str:
-    """PEM text unchanged, else the text of the file of that name."""
+    """`text` itself if it is PEM text, else the content of the file that it names."""
     if _PEM in text or not text:
         return text
     try:
         return Path(text).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no PEM"
+        why = error.strerror if isinstance(error, OSError) else "it is not PEM"
         raise CredentialsError(f"{what} file {text} can't be read: {why}") from None
 
 
@@ -221,7 +221,7 @@ def cause_of(
     if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
         return f"has a host name that can't be resolved; {CORRECT_URL}"
     if (distrust := next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)) is not None:
-        return f"has a certificate that can't be believed ({distrust.verify_message}); correct the source's ca"
+        return f"has a certificate that can't be trusted ({distrust.verify_message}); correct the source's ca"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return f"refused the connection; start the server, or {CORRECT_URL}"
     if any(isinstance(cause, (requests.Timeout, urllib3.exceptions.TimeoutError)) for cause in causes):

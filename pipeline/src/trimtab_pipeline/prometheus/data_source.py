@@ -1,10 +1,10 @@
 """Prometheus as a data source of Spark: ``spark.read.format("prometheus")`` gives raw samples.
 
 Each shard of each policy is a partition, whose task sends the queries and parses the answers. A failed shard does not
-fail the job, as Spark would then discard the other shards' rows: its report row holds the error.
+fail the job, because Spark would then discard the other shards' rows. The shard's report row has the error.
 
-The requests travel as one option. Credentials travel in another one whose name makes Spark hide its value in plans and
-logs; only the driver and the tasks see them.
+The requests are one option. The credentials are another one, whose name makes Spark hide its value in plans and logs.
+Only the driver and the tasks see them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SCHEMAS = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUND
 def samples(
     spark: SparkSession, table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[Secrets]
 ) -> DataFrame:
-    """The samples of `table` that the requests ask for, as a lazy frame in `BROKER_SAMPLES` or `BUNDLE_SAMPLES`.
+    """The samples of `table` that the requests ask for, as a lazy frame of `BROKER_SAMPLES` or `BUNDLE_SAMPLES`.
 
-    secrets: for each request.
+    secrets: one for each request.
     """
     spark.dataSource.register(PrometheusDataSource)
     options = {_TABLE: table, _REQUESTS: _packed(tuple(requests)), _SECRETS: _packed(tuple(secrets))}

@@ -1,6 +1,6 @@
 """A topology from metrics alone: the brokers and bundles that Prometheus knows.
 
-Where resources exist, they decide. This is for a cluster that Trimtab does not manage yet.
+It is for a cluster that Trimtab does not manage yet. Otherwise the resources define the topology.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The queries to Prometheus: of brokers, of bundles and of topics, with a user's own in place of the preset's.
+"""The queries to Prometheus about brokers, bundles and topics. A user's own queries replace those of the preset.
 
-Queries of bundles and topics are instant queries that aggregate with ``max by``: this fixes the label set, which the
-fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to be there more
-than once, `of_newest` leaves out those whose pod has newer samples in others; it would take three times as long
-otherwise. Brokers are read as raw samples, one query per selector, and as single values, which one query answers
-together. Templates have the selectors of `broker_presets`, and
+Queries of bundles and topics are instant queries that aggregate with ``max by``. This fixes the label set, which the
+fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to exist more
+than once, `of_newest` leaves out those whose pod has newer samples in others. Such a query takes three times as long,
+so it is used only there. Brokers are read as raw samples, with one query per selector, and as single values, all with
+one query. Templates have the selectors of `broker_presets`, and
 
     $topic      the brokers' metrics of topics, whose namespace label may be Pulsar's own; `topics_in` selects topics
 """
@@ -40,7 +40,7 @@ class UnknownSignalError(ValueError):
 class Table:
     """A wide table from instant queries that share their labels.
 
-    keys: labels every series carries; together they name a row. queries: PromQL template of each value column.
+    keys: labels that every series has; together they identify a row. queries: PromQL template of each value column.
     own: columns with a user's query.
     """
 
@@ -58,7 +58,7 @@ class Table:
 class BrokerQueries:
     """Templates of the queries about brokers, as in `BrokerPreset`.
 
-    ahead: empty where the checked series are not ours. own: a user's instant query of each signal that has one.
+    ahead: empty if users' queries replace the checked series. own: a user's instant query of each signal that has one.
     rated: range selector of the counter whose rate such a query takes.
     """
 
@@ -79,14 +79,14 @@ class BrokerQueries:
 
 @dataclass(frozen=True, slots=True)
 class RawRead:
-    """One query for raw samples. series: the signal of each metric, and what is known of its series."""
+    """One query for raw samples. series: by metric, the signal and its `Series`."""
 
     promql: str
     series: Mapping[str, tuple[str, Series]]
 
 
 def _rated(promql: str) -> str:
-    """The raw samples of the first counter whose rate over the window a user's query takes; empty without one."""
+    """Selects raw samples of the first counter whose rate over the window a user's query takes; empty for none."""
     found = _RATE.search(promql)
     return "" if found is None else f"{found[1]}[$samples]"
 
@@ -95,8 +95,7 @@ _RATE = re.compile(
     r'\b(?:rate|increase)\s*\(\s*([a-zA-Z_:][\w:]*\s*(?:\{(?:"(?:[^"\\]|\\.)*"|[^"}])*\})?)\s*\[\$window\]'
 )
 _CHECKED = {"cpu", "rate_in"}
-"""Signals whose series are checked for samples of the future. A user's query has other series, for which there are no
-expectations."""
+"""Signals whose series are checked for samples from the future. If a user's query replaces one, there is no check."""
 _BUNDLE_METRICS = {
     **{name: f"msg_{name}" for name in TRAFFIC},
     "topics": "topics_count",
@@ -160,7 +159,7 @@ def render(templates: Mapping[str, str], settings: PrometheusSettings, pods: Seq
 
 
 def raw_reads(series: Mapping[str, Series], settings: PrometheusSettings, pods: Sequence[str]) -> tuple[RawRead, ...]:
-    """The queries for raw samples of `series`, one for all that share a selector and reach as far back."""
+    """The queries for raw samples of `series`, one for all that have the same selector and the same range."""
     shared: dict[tuple[str, float], dict[str, tuple[str, Series]]] = defaultdict(dict)
     for signal, one in series.items():
         usual = RANGE * settings.window
@@ -180,7 +179,7 @@ def _selector(metrics: Sequence[str], selector: str) -> str:
 def combined(values: Mapping[str, str]) -> str:
     """One query for the instant queries of several signals, whose answer names the signal in the label `TOLD_APART`.
 
-    Each has the one label ``pod``.
+    Each has only the label ``pod``.
     """
     return " or ".join(
         f'label_replace({promql}, "{TOLD_APART}", "{signal}", "", "")' for signal, promql in values.items()
@@ -210,7 +209,7 @@ def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
 
 
 def asked_late(ahead: str, seconds: float) -> str:
-    """The check ``ahead``, sent `seconds` after its evaluation time: samples scraped since then are not ahead."""
+    """The check ``ahead``, if sent `seconds` after its evaluation time: it ignores samples scraped since then."""
 
     def shorter(found: re.Match[str]) -> str:
         length = int(found[1]) / (1000 if found[2] == "ms" else 1)
@@ -230,7 +229,7 @@ def _any_of(names: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` as a PromQL string, which a line break or a quote would end."""
+    """`text` as a PromQL string; what would end the string is escaped."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 

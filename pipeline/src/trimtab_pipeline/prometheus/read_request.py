@@ -88,8 +88,8 @@ class ShardRequest:
 class ReadRequest:
     """One read of all shards of a policy. It holds no credentials, because it is pickled for the tasks.
 
-    at: evaluation time, epoch seconds. late: seconds from `at` until the request was made. made: epoch seconds then; a
-    task may wait for a free core afterwards.
+    at: evaluation time, epoch seconds. late: seconds from `at` until the request was made. made: when it was made,
+    epoch seconds; a task may wait for a free core afterwards.
     timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the
     whole measurement. window: seconds of the rates.
     method, partial_response: as in `PrometheusSettings`. bundles: those whose topics the table ``topics`` holds.
@@ -124,7 +124,7 @@ class ReadRequest:
         bundles: Iterable[str] = (),
         now: float | None = None,
     ) -> ReadRequest:
-        """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds, else the clock's.
+        """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds; None: current time.
 
         Long after `at`, the server also has newer samples, so the check for samples from the future is left out.
         """

@@ -21,14 +21,14 @@ class TooDeepError(ValueError):
     """JSON whose lists and objects are nested deeper than `DEEPEST`."""
 
     def __init__(self) -> None:
-        super().__init__(f"lists and objects are nested deeper than {DEEPEST} levels: see what sends or wrote that")
+        super().__init__(f"lists and objects are nested deeper than {DEEPEST} levels: see what sent or wrote them")
 
 
 class HalfLetterError(ValueError):
-    """JSON with half of a surrogate pair, which UTF-8 can't hold: neither a log nor the API server takes it."""
+    """JSON with half of a surrogate pair. UTF-8 can't encode it, so neither a log nor the API server accepts it."""
 
     def __init__(self) -> None:
-        super().__init__("a text holds half of a surrogate pair: see what sends or wrote that")
+        super().__init__("a text holds half of a surrogate pair: see what sent or wrote it")
 
 
 class TooLargeError(ValueError):

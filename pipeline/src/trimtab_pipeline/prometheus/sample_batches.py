@@ -19,18 +19,18 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
 _WHOLE = {"cpu": "total"}
-"""Value of a part's label in the series of all parts together."""
+"""By label of parts: its value in the series that is the total of all parts."""
 _PLAIN = ("", "-1")
 """Partition labels of topics without partitions."""
 Metrics = Mapping[str, tuple[str, Series]]
-"""The signal of each metric, and what is known of its series."""
+"""By metric, the signal and its `Series`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawSeries:
     """One series of an answer: signal, kind, pod and part as in `BROKER_SAMPLES`.
 
-    points: (k, 2) times and values, oldest first. above: only values above it count; None: all do.
+    points: (k, 2) times and values, oldest first. above: only higher values count; None: all do.
     """
 
     signal: str
@@ -67,7 +67,7 @@ def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
 def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
     """Columns of `BROKER_SAMPLES`, a row for each point. Copies of a part are numbered.
 
-    A value that does not count is NaN: its time does.
+    A value that does not count is NaN, but its time counts.
     """
     numbers, count = Counter[tuple[str, str, str]](), list[str]()
     for one in series:
@@ -90,8 +90,8 @@ def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
 def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
     """Number of signals of brokers whose value is not a number, infinite or negative, by cause.
 
-    Only what makes the value of a signal counts: the newest sample of a gauge, the samples of a counter in the `window`
-    (seconds) and the one before.
+    Only samples that determine the signal's value count: the newest one of a gauge, and those of a counter in the
+    `window` (seconds) with the one before.
     """
     newest: dict[tuple[str, str], RawSeries] = {}
     for one in series:
@@ -126,7 +126,7 @@ def _drop(value: float) -> str:
 
 
 def value_rows(answers: Iterable[tuple[str, Samples]]) -> dict[str, pa.Array]:
-    """Columns of `BROKER_SAMPLES` of instant queries, each of one signal; "" where the answer names the signals."""
+    """Columns of `BROKER_SAMPLES` from instant queries, each with its signal; "" if the answer names the signals."""
     parts = [
         (answer.label("pod"), pa.repeat(signal, len(answer)) if signal else answer.label(TOLD_APART), answer.values)
         for signal, answer in answers
@@ -138,7 +138,7 @@ def value_rows(answers: Iterable[tuple[str, Samples]]) -> dict[str, pa.Array]:
 
 
 def good(values: pa.DoubleArray) -> tuple[pa.DoubleArray, Counter[str]]:
-    """The values with null for those that no rate, size or count can have; how many those are, by cause."""
+    """The values, with null for those that no rate, size or count can have, and the number of these by cause."""
     numbers = values.to_numpy(zero_copy_only=False)
     fine = np.isfinite(numbers) & (numbers >= 0)
     if fine.all():
@@ -172,7 +172,7 @@ def _joined(columns: Sequence[pa.StringArray]) -> pa.StringArray:
 
 
 def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringArray:
-    """Names as they are hashed. A broker may be configured to put the partition's number in its own label."""
+    """The full names, which are hashed. Some brokers are configured to put the partition's number in its own label."""
     whole = pc.is_in(partitions, value_set=pa.array(_PLAIN))
     if pc.all(whole).as_py():
         return topics

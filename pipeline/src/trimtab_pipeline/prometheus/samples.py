@@ -3,9 +3,9 @@
 The standard way (a Python dict per series) takes over a second for the 420,000 samples of a large cluster, most of it
 in the garbage collector. Here every string of the body becomes one entry of a single Arrow array whose offsets are the
 quotes' positions, and columns are every n-th entry of it. This needs equal labels on all series and plain ASCII, which
-is checked; anything else goes through `json`, which is slow. The answers of one read are about the same series, so a
-`VectorParser` cuts their labels once: where the text between the values is that of an earlier answer, only the values
-are new.
+is checked. Other bodies are parsed by `json`, which is slow. The answers of one read are about the same series, so a
+`VectorParser` parses their labels once. If the text between the values is the same as in an earlier answer, it parses
+only the values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 _SUCCESS = b'{"status":"success"'
 _RESULT = b'"result":['
-_END = b'"]}]'  # of the last series' value, its object, and the list
+_END = b'"]}]'  # ends the last series' value, its object, and the list
 _QUOTE, _BRACKET = ord('"'), ord("]")
 _MAX_BODY = 2**31 - 1  # bytes; Arrow's string offsets are 32 bit
 _MOST_LABELS = 1000  # of a series; Prometheus' own have about a dozen
@@ -34,7 +34,7 @@ _MOST_WARNINGS = 100  # of an answer; further ones say nothing new
 _LONGEST_WARNING = 1000  # characters
 
 _ODD = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-"""Errors of reading JSON values that are not those of an answer."""
+"""Errors that are raised for JSON values of another form than that of an answer."""
 
 
 class MalformedBodyError(ValueError):
@@ -50,9 +50,9 @@ class Samples:
     """The answer to one instant query: rows are series.
 
     labels:   a string array for each label; empty string where a series lacks it.
-    values:   float64 array; may hold NaN and infinities. The newest ones of a range query.
+    values:   float64 array; may hold NaN and infinities. For a range query, the newest value of each series.
     warnings: the server's warnings about the answer (partial data).
-    points:   (k, 2) times (epoch s) and values of each series, oldest first, of a range query; else empty.
+    points:   for a range query, (k, 2) times (epoch s) and values of each series, oldest first; else empty.
     """
 
     labels: Mapping[str, pa.StringArray]
@@ -93,7 +93,7 @@ class _Known:
 
 
 class VectorParser:
-    """Parses the answers of one read. Threads share it and take turns: the first one cuts the labels for all."""
+    """Parses the answers of one read. Threads share it and take turns: the first one parses the labels for all."""
 
     def __init__(self) -> None:
         self._known, self._turn = _Known({}, pa.array([], pa.string())), threading.Lock()
@@ -117,7 +117,7 @@ class VectorParser:
 
 
 def parse_vector(body: bytes) -> Samples:
-    """As `VectorParser.parse`, of one answer alone."""
+    """As `VectorParser.parse`, for a single answer."""
     return VectorParser().parse(body)
 
 
@@ -157,7 +157,7 @@ def _numbers(texts: pa.StringArray) -> pa.DoubleArray | None:
 
 
 def _repeated(body: bytes, span: tuple[int, int], known: _Known) -> Samples | None:
-    """The samples of a body whose labels are `known`, or None when they are not: only its values are read."""
+    """The samples of a body whose labels are `known`, so that only its values are parsed; None for other labels."""
     ends, lengths = _value_ends(body, span), known.lengths
     if len(ends) != len(lengths) or not len(ends):
         return None
@@ -173,7 +173,7 @@ def _repeated(body: bytes, span: tuple[int, int], known: _Known) -> Samples | No
 
 
 def _texts(body: bytes, span: tuple[int, int]) -> pa.StringArray:
-    """The text before each value; empty where labels contain brackets, so that no body repeats it."""
+    """The text before each value. Empty if labels contain brackets: then `_repeated` recognizes no body."""
     ends = _value_ends(body, span)
     view = np.frombuffer(memoryview(body)[span[0] : span[1]], np.uint8)
     quotes = np.flatnonzero(view == _QUOTE)
@@ -200,7 +200,7 @@ def _pieces(
 
 
 def _alternate(pieces: pa.StringArray, first: int) -> pa.StringArray:
-    """Every second piece."""
+    """Every second piece from the one numbered `first`."""
     return pc.take(pieces, pa.array(np.arange(first, len(pieces), 2, dtype=np.int32)))
 
 
@@ -225,7 +225,7 @@ def _strings(body: bytes, start: int, end: int) -> pa.StringArray:
 
 
 def _label_names(strings: pa.StringArray) -> list[str]:
-    """Label names of the first series: the strings between its "metric" and its "value". One too many at most."""
+    """Label names of the first series, the strings between its "metric" and its "value". Stops after too many."""
     names: list[str] = []
     for k in range(2, min(len(strings) - 1, 4 * _MOST_LABELS + 6), 4):
         name = strings[k].as_py()
@@ -247,7 +247,7 @@ def _parse_json(body: bytes) -> Samples:
     except TooDeepError as error:
         raise MalformedBodyError(f"the answer can't be read: {error}", body) from None
     except ValueError as error:
-        raise MalformedBodyError(f"the answer is no JSON ({error})", body) from error
+        raise MalformedBodyError(f"the answer is not JSON ({error})", body) from error
     if not isinstance(answer, dict) or answer.get("status") != "success":
         raise MalformedBodyError("the answer's status is not success", body)
     data = answer.get("data")
@@ -274,7 +274,7 @@ def _ranges(result: list[dict[str, Any]], warnings: tuple[str, ...], size: int) 
 
 
 def _points(values: list[Any]) -> FloatArray:
-    """(k, 2) times and values of a series. Raises `ValueError` for other shapes, and for a time that is none."""
+    """(k, 2) times and values of a series. Raises `ValueError` for other shapes, and for a time that is not finite."""
     points = np.array(values, np.float64)
     if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points[:, 0]).all():  # noqa: PLR2004  time and value
         raise ValueError("a sample is a time and a value")
@@ -282,7 +282,7 @@ def _points(values: list[Any]) -> FloatArray:
 
 
 def _labels(result: list[dict[str, Any]], size: int) -> dict[str, pa.StringArray]:
-    """A column for each label. size: bytes of the body: columns of labels that few series have could be far larger."""
+    """A column for each label. size: bytes of the body. Raises `ValueError` if rare labels would need far more."""
     names = sorted({name for series in result for name in series["metric"]})
     if len(names) > _MOST_LABELS or len(names) * len(result) > size:
         raise ValueError(f"the series have {len(names)} different labels")
@@ -293,9 +293,9 @@ def _labels(result: list[dict[str, Any]], size: int) -> dict[str, pa.StringArray
 
 
 def _warnings(answer: Mapping[str, Any]) -> tuple[str, ...]:
-    """The warnings of an answer about missing data. Thanos may put them beside the result; ``infos`` do not count.
+    """The warnings of an answer about missing data; ``infos`` do not count.
 
-    VictoriaMetrics has a flag instead of a text.
+    Thanos may put them next to the result. VictoriaMetrics has a flag instead of a text.
     """
     texts = [*(answer.get("warnings") or ()), *(answer["data"].get("warnings") or ())]
     partial = ("the server says that its answer is partial",) if answer.get("isPartial") is True else ()

@@ -136,7 +136,7 @@ def _ask_no_broker(_: Mapping[str, str]) -> StatisticsAnswer:
 def read_brokers(
     request: ReadRequest, shard: int, fetch: Fetch, clock: Clock = lambda: None
 ) -> Iterator[pa.RecordBatch]:
-    """The raw samples of brokers in `BROKER_SAMPLES`, and the report, which also holds errors of `fetch`."""
+    """The raw samples of brokers as `BROKER_SAMPLES`, and the report, which also contains errors of `fetch`."""
     read = _ShardRead("brokers", request, shard, fetch)
     return read.reported(BROKER_SAMPLES, lambda: _broker_batches(read), clock)
 
@@ -148,7 +148,7 @@ def read_bundles(
     clock: Clock = lambda: None,
     statistics: ReadStatistics = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The bundles in `BUNDLE_SAMPLES`, or their topics where none has metrics of its own, and the report.
+    """The bundles as `BUNDLE_SAMPLES`, or their topics if no bundle has metrics of its own, and the report.
 
     statistics: reads the brokers' own statistics, if the request asks for them.
     """
@@ -163,9 +163,9 @@ def read_topics(
     clock: Clock = lambda: None,
     statistics: ReadStatistics = _ask_no_broker,
 ) -> Iterator[pa.RecordBatch]:
-    """The topics of the request's bundles in `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`.
+    """The topics of the request's bundles as `BUNDLE_SAMPLES`, and the report. statistics: as in `read_bundles`.
 
-    A query selects whole namespaces. Their other topics are dropped from each answer before the next is asked for.
+    A query selects whole namespaces. Their other topics are dropped from each answer before the next query is sent.
     """
     read = _ShardRead("topics", request, shard, fetch)
     return read.reported(BUNDLE_SAMPLES, lambda: _hot_topic_batches(read, statistics), clock)
@@ -224,7 +224,7 @@ class _ShardRead:
         return answer
 
     def ask_user(self, signal: str, promql: str, keys: Sequence[str]) -> Samples:
-        """The checked answer to a user's query; it may have other pods, too. Raises `WrongQueryError`."""
+        """The checked answer to a user's query, without the pods of other shards. Raises `WrongQueryError`."""
         try:
             answer = self.ask(promql)
         except PrometheusStatusError as error:

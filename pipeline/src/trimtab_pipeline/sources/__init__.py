@@ -1,1 +1,1 @@
-"""`LoadSource` of a policy, on Spark or on threads of this process."""
+"""The `LoadSource` of each policy, on Spark or on threads of this process."""

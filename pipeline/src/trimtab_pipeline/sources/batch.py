@@ -1,7 +1,7 @@
-"""The policies whose cycles are due at once: what is read for them, and the relations that the stages take.
+"""The cycles that are due at the same time: what is read for them, and the relations that the stages take.
 
-A batch is one job for the brokers and one for the bundles, whatever the number of policies, so Spark schedules the
-shards of all policies together.
+A batch is one job for the brokers and one for the bundles, however many policies it has. So Spark schedules the shards
+of all policies together.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from trimtab_pipeline.transform.relations import STATE, Cycle
 from trimtab_pipeline.transform.snapshot import targets
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 
-_BROKERS_EACH = 10  # brokers of a shard, if there are enough of them: each shard sends its own queries
-_AT_LEAST = 2  # shards, as long as there are brokers and tasks for them
+_BROKERS_EACH = 10  # brokers per shard, if enough tasks run at once; each shard sends its own queries
+_AT_LEAST = 2  # shards, if there are that many brokers and tasks
 Shards = tuple[tuple[str, ...], ...]
 """Pods of each shard."""
 
@@ -33,9 +33,9 @@ Shards = tuple[tuple[str, ...], ...]
 class PolicyCycle:
     """The cycle of one policy.
 
-    last: what it continues from. ranges: hash ranges of all bundles, when topics are summed where bundles have no
-    metrics of their own. asked, ends: seconds of the monotonic clock: of its request, and of its deadline.
-    past: whether it measures a past time, for which only the traffic of bundles is read. Its topology has no owners.
+    last: the state that it continues from. ranges: hash ranges of all bundles, if topics are summed because bundles
+    have no metrics of their own. asked, ends: its request and its deadline, in seconds of the monotonic clock.
+    past: whether it measures a past time. Of bundles it then reads only the traffic, and its topology has no owners.
     """
 
     cycle: Cycle
@@ -75,13 +75,13 @@ class PolicyCycle:
         return pa.table({"policy": pa.repeat(pa.scalar(self.name), len(rows)), **columns}, schema=STATE)
 
     def shard(self, pods: Sequence[str], *, repeated: bool = False) -> ShardRequest:
-        """The queries about these pods. repeated: whether their series are known to be there more than once."""
+        """The queries about these pods. repeated: whether some of their series are known to exist more than once."""
         admin = dict(zip(self.topology.pods, self.topology.admin, strict=False))
         shard = ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
         return _of_past(shard) if self.past else shard
 
     def read(self, shards: Sequence[ShardRequest], bundles: Sequence[str] = ()) -> ReadRequest:
-        """A read of these shards. bundles: those whose topics are read."""
+        """A read of these shards. bundles: the bundles whose topics are read."""
         now, at = time.monotonic(), self.cycle.at
         left = max(0.0, self.ends - now)
         late = now - self.asked
@@ -118,8 +118,8 @@ class Batch:
     def bundle_reads(self, failed: Mapping[str, set[int]], repeated: Mapping[str, set[str]]) -> list[ReadRequest]:
         """What is read about the bundles.
 
-        failed: shards of each policy that did not answer, and are not asked again. repeated: pods whose series are
-        there more than once.
+        failed: shards of each policy that got no answer; they are not read again. repeated: pods of each policy whose
+        series exist more than once.
         """
         reads = []
         for one, shards in zip(self.due, self.shards, strict=True):
@@ -134,7 +134,7 @@ class Batch:
 
 
 class Stages(Protocol):
-    """Runs the stages of a batch: on Spark, or on threads of this process. Reads are in the order of its policies."""
+    """Runs the stages of a batch, on Spark or on threads of this process. `reads`: one per policy, in their order."""
 
     @property
     def parallelism(self) -> int:
@@ -147,11 +147,11 @@ class Stages(Protocol):
         """The relation `BUNDLE_LOAD` of all policies. times: the relation `POD_TIMES`."""
 
     def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
-        """The topics that `reads` name, in `BUNDLE_SAMPLES`."""
+        """The topics of the bundles that `reads` name, as `BUNDLE_SAMPLES`."""
 
 
 def _of_past(shard: ShardRequest) -> ShardRequest:
-    """The queries about the traffic alone. What was scraped since then is no sample of the future."""
+    """The queries about the traffic alone. There is no check for samples from the future, as newer ones are normal."""
     bundles, topics = (
         {name: promql for name, promql in queries.items() if name in TRAFFIC}
         for queries in (shard.bundles, shard.topics)

@@ -1,8 +1,8 @@
 """`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
 
-For a single measurement, as in `trimtab observe`, and for the refreshes of brokers between two cycles: it gives the
-same figures as a cycle on Spark, whose start would take ten times as long. Each measurement has its own threads, which
-end with it: it waits for no other, and the program's exit does not wait for a server that does not answer.
+Used for a single measurement, as in `trimtab observe`, and for the refreshes of brokers between two cycles. The figures
+are the same as on Spark, but starting Spark would take ten times as long. Each measurement has its own threads, so it
+waits for no other. They are daemon threads, so the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DirectLoadSources:
 
 
 class DirectRunner:
-    """`MeasurementRunner` with a thread per measurement, and one per shard. closed: whether its engine was closed."""
+    """`MeasurementRunner` with a thread per measurement and per shard. closed: says whether its engine was closed."""
 
     def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
         self._engine_closed, self._closed = closed, False

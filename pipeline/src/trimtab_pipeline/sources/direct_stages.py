@@ -24,7 +24,7 @@ _SCHEMAS = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUND
 
 
 class DirectStages:
-    """`Stages` without Spark. unwanted: whether the result is no longer needed; then no further query is sent."""
+    """`Stages` without Spark. unwanted: says whether the result is no longer needed; then no further query is sent."""
 
     def __init__(self, parallelism: int, unwanted: Callable[[], bool]) -> None:
         self.parallelism, self._unwanted = parallelism, unwanted

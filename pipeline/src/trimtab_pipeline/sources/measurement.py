@@ -35,8 +35,10 @@ class Measurement:
     """What was measured for one policy.
 
     brokers: `relations.BROKER_LOAD` of the topology's brokers. bundles: `relations.BUNDLE_LOAD`, a row each.
-    duplicates: rows of bundles that were dropped. inside: topics of the hottest bundles, columns `INSIDE`.
-    reading: seconds that the slowest shard spent on HTTP and parsing. seconds: of the whole batch, reading included.
+    duplicates: number of dropped rows of bundles that two pods reported.
+    inside: topics of the hottest bundles, columns `INSIDE`.
+    reading: seconds that the slowest shard spent on HTTP and parsing.
+    seconds: duration of the whole batch, reading included.
     """
 
     brokers: pa.Table
@@ -84,7 +86,7 @@ def _brokers(batch: Batch, stages: Stages) -> dict[str, Outcome]:
 
 
 def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str, Outcome]:
-    """The measurements with their bundles. A shard that fails now makes its brokers as doubtful as one before."""
+    """The measurements with their bundles. Brokers of a shard that fails now are not trusted either."""
     times = [pod_times(found[one.name].brokers, one.settings, one.cycle.at) for one in batch.due]
     failed = {one.name: found[one.name].reports.failed_shards for one in batch.due}
     repeated = {one.name: found[one.name].reports.repeated for one in batch.due}
@@ -110,7 +112,7 @@ def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str
 
 
 def _topics(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str, Outcome]:
-    """The measurements with the topics of their hottest bundles, as far as a policy asks for them."""
+    """The measurements with the topics of their hottest bundles, for policies that want them."""
     hot = {one.name: _hot(one, found[one.name].bundles) for one in batch.due}
     batch = batch.only([name for name, rows in hot.items() if len(rows)])
     if not batch.due:
@@ -128,7 +130,7 @@ def _topics(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str,
 
 
 def _hot(one: PolicyCycle, bundles: pa.Table) -> pa.Table:
-    """The hottest bundles; their names are valid, and a pod reports them."""
+    """The hottest bundles with a valid name and a reporting pod."""
     rows = hot_bundles(bundles, one.settings.hot_bundles, one.cycle.at)
     return rows.filter(pa.array([bool(pod) and is_bundle(name) for name, pod in _names(rows)], pa.bool_()))
 
@@ -140,7 +142,7 @@ def _names(rows: pa.Table) -> Iterator[tuple[str, str]]:
 def _topic_read(one: PolicyCycle, shards: Shards, hot: pa.Table) -> ReadRequest:
     """A read of the topics in `hot` bundles, on their pods.
 
-    One shard asks Prometheus. Brokers tell all of their topics at once, so their `shards` stay apart.
+    One shard is enough for Prometheus. A broker can only report all of its topics, so reads from brokers keep `shards`.
     """
     pods = sorted(set(hot["pod"].to_pylist()))
     apart = shards if one.settings.bundle_metrics == "statistics" else (pods,)
@@ -154,7 +156,7 @@ def _of(rows: pa.Table, one: PolicyCycle) -> pa.Table:
 
 
 def _doubted(brokers: pa.Table, failed: set[int]) -> pa.Table:
-    """The brokers, of which those in `failed` shards have the first of all doubts."""
+    """`brokers`, where those in `failed` shards get the doubt ``partial``, which takes precedence over all others."""
     if not failed:
         return brokers
     bad = pc.is_in(brokers["shard"], value_set=pa.array(sorted(failed), pa.int32()))

@@ -1,4 +1,4 @@
-"""`LoadSource` of a policy: measure, believe, keep, one cycle at a time, on Spark or without.
+"""The `LoadSource` of a policy: measures cycles, on Spark or without, and writes each to the history.
 
 The operator does not import this module; `trimtab_pipeline.factory` does.
 """
@@ -33,7 +33,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Turn(IntEnum):
-    """The order in which measurements that wait get their turn."""
+    """The order in which waiting measurements run."""
 
     CYCLE = 0
     REFRESH = 1
@@ -45,11 +45,11 @@ class Wanted(Protocol[T_co]):
 
     @property
     def name(self) -> str:
-        """The name of its cycle, once in a batch."""
+        """The name of its cycle, unique in a batch."""
 
     @property
     def turn(self) -> Turn:
-        """Its turn among those that wait."""
+        """Its place in the order of waiting measurements."""
 
     @property
     def bundles(self) -> bool:
@@ -66,14 +66,14 @@ class Wanted(Protocol[T_co]):
         """The outcome."""
 
     def failed(self) -> None:
-        """Take note that its batch failed."""
+        """React to the failure of its batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WantedCycle:
     """A cycle, or a refresh of the brokers, that waits for its turn.
 
-    asked, ends: seconds of the monotonic clock. bundles: whether they are measured, too.
+    asked, ends: its request and its deadline, in seconds of the monotonic clock. bundles: whether they are measured.
     """
 
     source: PolicySource
@@ -103,19 +103,19 @@ class WantedCycle:
         return self.source.cycle(self)
 
     def finished(self, measured: Measurement) -> Observation:
-        """The observation; it is kept in the history."""
+        """The observation, after it was written to the history."""
         return self.source.finish(self, measured)
 
     def failed(self) -> None:
-        """Check the state again before its next use: a cycle that read it failed."""
+        """Have the state checked before its next use, because a cycle that read it failed."""
         self.source.doubt()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WantedPast:
-    """A past minute that waits for its turn: it reads no state, and nothing of it is kept.
+    """The measurement of a past minute that waits for its turn. It reads no state, and its result is not stored.
 
-    cycle: under a name that no other minute has.
+    cycle: has a name that no other minute has.
     """
 
     cycle: PolicyCycle
@@ -156,13 +156,13 @@ class MeasurementRunner(Protocol):
     """Runs measurements: on Spark, or on threads of this process."""
 
     def run(self, wanted: Wanted[T]) -> Future[T]:
-        """The outcome of a measurement; it fails with `SourceUnavailableError`, at its deadline at the latest."""
+        """The outcome of a measurement. At its deadline it fails with `SourceUnavailableError`."""
 
 
 class PolicySource:
     """`LoadSource` of the policy `name`. deadline: seconds that a measurement may take, waiting included.
 
-    refreshes: runs the measurements of brokers alone, and of the past.
+    cycles: runs whole cycles. refreshes: runs measurements of brokers alone, and of the past.
     Raises `ValueError` for an unknown preset or signal.
     """
 
@@ -185,15 +185,15 @@ class PolicySource:
         self._bounds = Bounds(settings.max_age, *taus)
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe`. `at` counts to the millisecond, as in Prometheus."""
+        """See `LoadSource.observe`. `at` is rounded to the millisecond, as in Prometheus."""
         return self._run(self._cycles, self.wanted(topology, at, bundles=True))
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. It runs without Spark, unless only a remote Spark reaches Prometheus."""
+        """See `LoadSource.observe_brokers`. Only a remote Spark runs it, as this process may not reach Prometheus."""
         return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
-        """See `MeasuresPast.observe_past`. The brokers' own statistics have no past."""
+        """See `MeasuresPast.observe_past`. None for ``bundle_metrics: statistics``: brokers keep no past statistics."""
         if pods_of(topology) and self._settings.bundle_metrics != "statistics":
             return self._refreshes.run(self._wanted_past(topology, round(at, 3)))
         outcome: Future[CycleSamples | None] = Future()
@@ -253,7 +253,7 @@ class PolicySource:
             bounds=self._bounds,
         )
         seconds["write"] = time.perf_counter() - clock[1]
-        pa.default_memory_pool().release_unused()  # kept memory fragments, and the process grows each cycle
+        pa.default_memory_pool().release_unused()  # else memory fragments, and the process grows each cycle
         return Observation(load, seconds, signals, unwritten)
 
     def wanted(self, topology: Topology, at: float, *, bundles: bool) -> WantedCycle:
@@ -262,7 +262,7 @@ class PolicySource:
         return WantedCycle(self, topology, round(at, 3), now, now + self._deadline, bundles)
 
     def _wanted_past(self, topology: Topology, at: float) -> WantedPast:
-        """The minute at `at`. Which pod served a bundle then is what the pods say: the present owner does not count."""
+        """The minute at `at`. Its topology has no owners: the pods' metrics show which pod served a bundle then."""
         now, settings = time.monotonic(), replace(self._settings, hot_bundles=0)
         unowned = replace(topology, owner=np.full_like(topology.owner, -1))
         cycle = PolicyCycle(

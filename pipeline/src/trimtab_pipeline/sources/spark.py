@@ -1,4 +1,4 @@
-"""`LoadSources` on Spark: all cycles that wait are measured together, as one batch.
+"""`LoadSources` on Spark: all waiting cycles are measured together, as one batch.
 
 The operator does not import this module; `trimtab_pipeline.factory.spark_sources` does.
 """
@@ -51,10 +51,10 @@ from trimtab_pipeline.transform.relations import STATE, table
 from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 _COLLECT_EVERY = 10
-"""Batches. Py4J's objects refer to themselves, so only a collection of garbage lets the JVM drop their plans: 5 MB in
-each batch."""
-_SAMPLES_EACH, _TOPICS_EACH = 100, 10  # of a broker, of a bundle: roughly
-_MANY = 20_000  # rows from which code is generated for a job
+"""Batches between garbage collections. Py4J's objects refer to themselves, so only a collection lets the JVM drop their
+plans, 5 MB per batch."""
+_SAMPLES_EACH, _TOPICS_EACH = 100, 10  # estimates: samples per broker, topics per bundle
+_MANY = 20_000  # rows; Spark generates code only for jobs with more
 _Waiting = tuple[Wanted[Any], Future[Any]]
 _NEVER = math.inf  # seconds: each measurement has a deadline of its own
 
@@ -65,7 +65,7 @@ class SparkLoadSources:
     history_dir: folder or URI of the histories of all policies.
     master:      as in `SparkSettings`. memory: heap of this process's JVM.
     deadline:    seconds a cycle may take, waiting included.
-    Raises `JavaMissingError` when Spark's driver is to run here and there is no Java.
+    Raises `JavaMissingError` if Spark's driver must run here and there is no Java.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class SparkLoadSources:
 
 
 class SparkRunner:
-    """`MeasurementRunner` on a Spark session. The cycles that wait when the session is free are one batch."""
+    """`MeasurementRunner` on a Spark session. The cycles that wait when the session becomes free are one batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -159,7 +159,7 @@ class SparkRunner:
         return measure(due, stages, bundles=bundles)
 
     def _measure_waiting(self, session: SparkSession) -> None:
-        """Measure all that wait, in the order of their turns; a name at most once in a batch."""
+        """Measure all that wait, in the order of their turns. A batch has each name at most once."""
         with self._lock:
             waiting = [(wanted, outcome) for wanted, outcome in self._waiting if not outcome.done()]
             self._waiting = []
@@ -171,7 +171,7 @@ class SparkRunner:
             self._run_batch(session, batch)
 
     def _run_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
-        """Measure a batch, then settle its outcomes; its jobs are cancelled when no caller waits for any of them."""
+        """Measure a batch, then settle its outcomes. If meanwhile no caller waits for any of them, cancel its jobs."""
         ended, number = Future[None](), next(self._numbers)
         tag = f"batch-{number}"
         outcomes = [outcome for _, outcome in batch]
@@ -196,7 +196,7 @@ class SparkRunner:
     def _measure_batch(
         self, session: SparkSession, batch: Sequence[_Waiting]
     ) -> list[tuple[Wanted[Any], Future[Any], Outcome]]:
-        """What was measured for each of a batch. Those that failed before, or with the whole batch, are settled."""
+        """The measured members of a batch. The futures of the others, which failed, are settled here."""
         ready: dict[str, tuple[PolicyCycle, Wanted[Any], Future[Any]]] = {}
         for wanted, outcome in batch:
             try:
@@ -288,7 +288,7 @@ class SparkStages:
         return self._collected(samples(self._session, "topics", reads, batch.secrets), 0)
 
     def _collected(self, frame: DataFrame, rows: int) -> pa.Table:
-        """The result of a job on about `rows` rows. For few, a young JVM only loses time by compiling its code."""
+        """The result of a job on about `rows` rows. For few rows, compiling generated code costs more than it saves."""
         many = rows > _MANY
         self._session.conf.set("spark.sql.codegen.wholeStage", many)
         self._session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if many else "NO_CODEGEN")
@@ -298,10 +298,11 @@ class SparkStages:
         return self._frame(table(one.cycle for one in batch.due))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        return self._session.createDataFrame(rows, from_arrow_schema(rows.schema))  # Connect infers none from no rows
+        # Spark Connect can't infer a schema without rows.
+        return self._session.createDataFrame(rows, from_arrow_schema(rows.schema))
 
     def _state(self, batch: Batch) -> DataFrame:
-        """The bundles after the last cycles: read from files that tasks see, else sent along."""
+        """The bundles' state after the last cycles: read from files if tasks see them, otherwise sent along."""
         places = [one.last.bundles for one in batch.due if self._seen(one.last.bundles)]
         sent = [one.state() for one in batch.due if not self._seen(one.last.bundles)]
         frames = [self._session.read.schema(_STATE).parquet(*places)] if places else []

@@ -1,7 +1,7 @@
 """Spark on a Connect server (``sc://host:port``): its session, and recovery when the server restarts.
 
 The server runs our tasks in its own Python, so it needs this package in the same version. PySpark's client waits ten
-minutes for an unreachable server; this one does not wait, as the next cycle tries again anyway.
+minutes for an unreachable server. Here it does not wait, because the next cycle tries again anyway.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ConnectedSpark:
                 " with the path of your wheel of trimtab"
             )
 
-    def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (nothing is left to be ended)
-        """A new session on the server. A different Spark version there is logged, as it may not work."""
+    def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (there is no process to stop)
+        """A new session on the server. If the server has another version of Spark, that is logged: cycles may fail."""
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (needs gRPC)
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
 

@@ -1,9 +1,9 @@
-"""Spark whose driver is a JVM that this process starts, monitors and ends.
+"""Spark whose driver is a JVM that this process starts, monitors and stops.
 
 Tasks run in that JVM's own workers (``local[N]``) or on the executors of a standalone cluster (``spark://``). The JVM
 gets little memory, the serial collector (the heap is small, and pauses do not matter), and Unix sockets to its Python
-workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, as it is not reliable
-afterwards, and the next cycle starts another one.
+workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, because it is not
+reliable afterwards. The next cycle then starts another one.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from trimtab_pipeline.spark.outcomes import described
 from trimtab_pipeline.spark.settings import SparkSettings, require_java
 
 _LOGGER = logging.getLogger(__name__)
-_DYING = 5.0  # seconds that a JVM without sockets has to end
-_IDLE = 2.0  # seconds after which a JVM that is to end but does nothing is killed
-_AT_MOST = 60.0  # and one that is busy all the time
+_DYING = 5.0  # seconds that a JVM without sockets has to exit
+_IDLE = 2.0  # seconds after which a JVM that should exit but does nothing is killed
+_AT_MOST = 60.0  # seconds after which a JVM that should exit is killed even if it is busy
 _LOOK_EVERY = 0.1
 _WORK = 0.2  # seconds that its threads ran or waited for a core; less in `_IDLE` is the JVM's own housekeeping
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
 class EmbeddedSpark:
-    """One JVM at a time; its files go to `folder`. Raises `JavaMissingError` at once when there is no Java."""
+    """One JVM at a time, which writes to `folder`. The constructor raises `JavaMissingError` if there is no Java."""
 
     def __init__(self, settings: SparkSettings, folder: Path) -> None:
         require_java()
         self._settings = settings
         self._folder = folder
-        self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote what is before
+        self._log, self._log_begin = folder / "spark.log", 0  # what is before comes from earlier JVMs
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
         """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
@@ -101,14 +101,14 @@ class EmbeddedSpark:
             return f"it ran out of its {self._settings.memory} of memory: give it more"
         if status == -signal.SIGKILL:
             return "it was killed: by the kernel, if the machine or container ran out of memory"
-        return f"it ended with status {status}"
+        return f"it exited with status {status}"
 
     def forget(self, session: SparkSession) -> None:  # noqa: ARG002  (as above)
-        """Let this process start another session after its JVM or its context has ended."""
+        """Let this process start another session after its JVM has exited or its context has stopped."""
         _end_jvm(SparkContext._gateway)  # noqa: SLF001  (as above)
 
     def give_up(self, why: str) -> None:
-        """Kill the JVM, also one that starts, and log why."""
+        """Kill the JVM, even one that is still starting, and log why."""
         _LOGGER.warning("%s; killing its JVM", why)
         gateway = SparkContext._gateway  # noqa: SLF001  (as above)
         if gateway is not None:
@@ -117,11 +117,11 @@ class EmbeddedSpark:
             _kill_all(f"-Dtrimtab.log={self._log}")
 
     def stop(self, session: SparkSession) -> None:
-        """Stop the session and end its JVM."""
+        """Stop the session and its JVM."""
         gateway = SparkContext._gateway  # noqa: SLF001  (no public way to end the JVM)
         warnings.filterwarnings(
             "ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning
-        )  # `await_stop` says it
+        )  # `await_stop` logs it
         with suppress(Py4JError, ConnectionError):  # killed, as it did not stop
             session.stop()
         if gateway is not None:
@@ -163,9 +163,9 @@ def _hushed(context: SparkContext) -> SparkContext:
 
 
 def _stopped(session: SparkSession) -> bool | None:
-    """Whether the context has stopped by itself; None if the JVM takes no calls.
+    """Whether the context has stopped by itself; None if the JVM answers no calls.
 
-    A dying one has no sockets, but is still a process for a moment.
+    A JVM that is exiting has no sockets, but is still a process for a moment.
     """
     try:
         return bool(session.sparkContext._jsc.sc().isStopped())  # noqa: SLF001  (no public way to it)
@@ -183,7 +183,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
 
 
 def _kill_all(option: str) -> None:
-    """Kill the processes that have this `option`. PySpark tells of a JVM's process only after its start."""
+    """Kill the processes that have this `option`. PySpark does not show a JVM's process before it has started."""
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended
             if option in command.read_bytes().decode(errors="replace"):
@@ -191,7 +191,7 @@ def _kill_all(option: str) -> None:
 
 
 def _end_jvm(gateway: Any) -> None:
-    """End the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it."""
+    """Stop the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it."""
     with suppress(Py4JError, OSError):  # it is gone already
         gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM exits when its standard input ends
@@ -206,10 +206,10 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def hangs(pid: int, over: Callable[[float], bool]) -> bool:
-    """Wait until ``over(seconds)``; true if process `pid` hangs before.
+    """Wait until ``over(seconds)`` is true. Returns true if process `pid` hangs before that.
 
-    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Time on the
-    clock alone would say nothing, because a busy machine makes a JVM slow.
+    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Elapsed
+    time alone would show nothing, because a busy machine makes a JVM slow.
     """
     begin = active = time.monotonic()
     before = _seconds_runnable(pid)
@@ -243,7 +243,7 @@ def _within(outcome: Future[None], seconds: float) -> bool:
 
 
 def exits(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Whether a process ends within `seconds`."""
+    """Whether a process exits within `seconds`."""
     with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=seconds)
     return process.returncode is not None

@@ -17,7 +17,7 @@ from trimtab_pipeline.api import SourceUnavailableError
 
 
 def _of_spark() -> tuple[type[Exception], ...]:
-    """Errors of PySpark; none where it is not installed. `pyspark-client` comes without those of calls to a JVM."""
+    """Errors of PySpark; none if it is not installed. `pyspark-client` has no JVM, and so not its errors."""
     if find_spec("pyspark") is None:
         return ()
     from pyspark.errors import PySparkException  # noqa: PLC0415  (as above)
@@ -88,7 +88,7 @@ def described(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """The error's text. Py4J asks the JVM for it, which may have ended by then."""
+    """The error's text. Py4J asks the JVM for it, which may have exited by then."""
     with suppress(*SPARK_ERRORS):
         return str(error)
     return str(error.args[0])

@@ -2,14 +2,14 @@
 
 Every PySpark call blocks, so no event loop may make one. A session that is built in the main thread takes over SIGINT,
 which breaks the shutdown of the event loop. So `Engine` has one thread that builds the session and runs every job, one
-after the other. Jobs use only features of Spark Connect: ``sc://host`` differs only in the URL.
+after the other. Jobs use only features that Spark Connect has, so for ``sc://host`` only the URL differs.
 
-No call of PySpark has a deadline, so a Spark that hangs would block that thread for ever. It is given up when it does
-not answer a question, does not start, or does not end an interrupted job: its JVM is killed, or its connection closed.
-Then every call that waits for it fails, and the next job starts another session.
+No call of PySpark has a deadline, so a Spark that hangs would block that thread for ever. Spark is given up when it
+does not answer a question, does not start, or does not end an interrupted job: its JVM is killed, or its connection
+closed. Then every call that waits for it fails, and the next job starts another session.
 
-How many tasks run at once is known for ``local[N]``. A cluster grows and shrinks, so a remote one is asked once a
-minute, and each time it gets as many shuffle partitions as it has cores.
+For ``local[N]``, the number of parallel tasks is known. A cluster grows and shrinks, so a remote Spark is asked for it
+once a minute. Each time, the number of shuffle partitions is set to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREFIX = "trimtab-spark-"
 _LOCK = "in-use"
 _INTERRUPT_EVERY = 0.3  # seconds
 _MEASURE_EVERY = 60.0  # seconds
-_ANSWERS_WITHIN = 30.0  # seconds for a question that needs no task; a busy machine needs some
+_ANSWERS_WITHIN = 30.0  # seconds for a question that needs no task; a busy machine needs several
 _STARTS_WITHIN = 300.0  # seconds; a busy machine needs one minute or two, an unreachable master one more
 _ENDS_WITHIN = 300.0  # seconds for a job that is being interrupted; a cold JVM on a busy machine needs one minute
 T = TypeVar("T")
@@ -49,7 +49,7 @@ Job = Callable[[SparkSession], T]
 class Scratch:
     """A folder below `parent` (default: the system's temporary folder), locked while this process runs.
 
-    A new one removes the folders of processes that have ended, even killed ones: the kernel releases their locks.
+    A new one removes the folders of processes that have exited or were killed: the kernel releases their locks.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -59,7 +59,7 @@ class Scratch:
         aside = self.folder / f"{_LOCK}.new"
         self._lock = aside.open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        aside.rename(self.folder / _LOCK)  # under this name it was never unlocked
+        aside.rename(self.folder / _LOCK)  # a file of this name was always locked
 
     def remove(self) -> None:
         """Remove the folder and what is in it. Idempotent."""
@@ -90,7 +90,7 @@ class Spark(Protocol):
         """Make all calls fail that wait for a Spark that hangs, and log why."""
 
     def stop(self, session: SparkSession) -> None:
-        """End a session and its processes."""
+        """Stop a session and its processes."""
 
     def await_stop(self, stopped: Future[None]) -> None:
         """Wait for `stop`, which runs in the engine's thread, and kill processes of ours that hang."""
@@ -290,7 +290,7 @@ class Engine:
 
 
 def parallelism(session: SparkSession) -> int:
-    """Number of partitions that Spark makes where none is asked for: its default parallelism.
+    """Spark's default parallelism: the number of partitions that it makes if no number is given.
 
     Connect has no call for it, so a query finds the number of the last partition, where `range` puts its last row.
     """

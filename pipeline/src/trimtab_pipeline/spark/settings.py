@@ -31,7 +31,7 @@ _CLUSTER = re.compile(r"spark://([^,/:]+):(\d+)(,[^,/:]+:\d+)*")
 
 
 class JavaMissingError(SourceUnavailableError):
-    """No Java that Spark runs on. The message says what was found and what is needed."""
+    """There is no Java that Spark can run on. The message says what was found and what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SparkSettings:
 
     @property
     def connects(self) -> bool:
-        """Whether a Connect server has the driver, and this process needs no Java."""
+        """Whether a Connect server runs the driver, so that this process needs no Java."""
         return self.master.startswith("sc://")
 
     @property
@@ -80,7 +80,7 @@ class SparkSettings:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.adaptive.enabled": "false",  # plans are small and known; adaptation costs more than it gains
             "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
-            "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # groups; 128 of them by default
+            "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # groups; the default is 128
             "spark.sql.ui.explainMode": "simple",  # text for an unused UI, written for each statement
         }
 
@@ -95,16 +95,16 @@ class SparkSettings:
                 "spark.driver.memory": self.memory,
                 "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
                 f"-Dtrimtab.log={folder / 'spark.log'}",
-                "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger one would go to the disk
-                "spark.buffer.pageSize": "1m",  # each sort and each hash table takes one at once: 16 MB by default
+                "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger function would go to the disk
+                "spark.buffer.pageSize": "1m",  # each sort and hash table takes one; the default is 16 MB
                 "spark.local.dir": str(folder),
-                "spark.python.task.killTimeout": "200ms",  # a slow server must not delay later cycles
+                "spark.python.task.killTimeout": "200ms",  # a cancelled query must not delay later cycles
                 "spark.python.unix.domain.socket.enabled": "true",
                 "spark.sql.catalogImplementation": "in-memory",
                 "spark.sql.codegen.cache.maxEntries": "1000",  # the default, 100, is less than a cycle's plans need
                 "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
                 "spark.ui.enabled": "false",
-                "spark.ui.retainedJobs": "10",  # for the pages of an unused UI: a thousand by default
+                "spark.ui.retainedJobs": "10",  # for the pages of an unused UI; the default is 1000
                 "spark.ui.retainedStages": "10",
                 "spark.ui.retainedTasks": "100",
                 "spark.sql.ui.retainedExecutions": "10",
@@ -126,7 +126,7 @@ class SparkSettings:
     def _cluster_options(self) -> dict[str, str]:
         """Executors call the driver back, so it listens at the address from which this machine reaches the master."""
         cluster = _CLUSTER.fullmatch(self.master)
-        assert cluster, "the constructor has compared it"
+        assert cluster, "the constructor has checked it"
         host = _own_address(cluster[1], int(cluster[2]))
         return {
             "spark.master": self.master,
@@ -151,10 +151,10 @@ def _own_address(host: str, port: int) -> str:
 
 
 def usable_cores(allotted: int, root: Path = _CGROUPS, memberships: str = "") -> int:
-    """The `allotted` cores within the container's CPU limit, rounded up; at least 1.
+    """The `allotted` cores, but at most the container's CPU limit (rounded up), and at least 1.
 
-    root: mount point of cgroups. memberships: text of ``/proc/self/cgroup``; read if it is empty. The tightest quota
-    around this process counts. An unreadable one limits nothing.
+    root: mount point of cgroups. memberships: text of ``/proc/self/cgroup``; read if it is empty. The lowest quota of
+    this process's groups counts. An unreadable quota is ignored.
     """
     if not memberships and _MEMBERSHIPS.is_file():
         memberships = _MEMBERSHIPS.read_text()
@@ -197,5 +197,5 @@ def require_java() -> str:
     version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < _MIN_JAVA:
         found = version[1] if version else output.strip() or "no answer"
-        raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: set JAVA_HOME to one")
+        raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: change JAVA_HOME")
     return java

@@ -1,4 +1,4 @@
-"""Independent calls of a function, spread over Spark: a task each.
+"""Spreads independent calls of a function over Spark, with a task for each.
 
 Spark repeats a task that is lost with its executor, so a function must give the same result for the same item. Its
 arguments and results are pickled: the workers need this package in the same version, and executors on other machines
@@ -24,7 +24,7 @@ from trimtab_pipeline.spark.settings import SparkSettings
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 Report = Callable[[float], None]
-"""Takes the ratio 0-1 of a call that is done."""
+"""Is called with the ratio 0-1 of a call that is done."""
 
 _WHOLE = 7 * 86_400.0  # seconds that a job may take
 _START = 120.0  # seconds that the session may take to start
@@ -44,7 +44,7 @@ class TaskPool:
         self._engine = Engine(SparkSettings(master, memory))
 
     def close(self) -> None:
-        """Cancel what runs, and end the session. Idempotent."""
+        """Cancel what runs, and stop the session. Idempotent."""
         self._engine.close()
 
     def parallelism(self) -> int:
@@ -54,8 +54,8 @@ class TaskPool:
     def map(self, function: Callable[[I, Report], R], items: Sequence[I], report: Report) -> list[R]:
         """The results of ``function(item, report)``, in the order of `items`.
 
-        report: is called with the ratio that is done of all. On executors elsewhere only whole tasks count. Raises what
-        a call raised, as `SourceUnavailableError`.
+        report: is called with the ratio of all work that is done. On remote executors only completed tasks count.
+        Raises what a call raised, as `SourceUnavailableError`.
         """
         with tempfile.TemporaryDirectory(prefix="trimtab-tasks-") as folder:
             local = Path(folder) if self._engine.reads_files else None
@@ -69,7 +69,7 @@ class TaskPool:
 
 
 class _Call:
-    """Makes the calls of the items that a task gets. folder: for files with the progress of each, or None."""
+    """Calls the function for the items that a task gets. folder: for files with the progress of each, or None."""
 
     def __init__(self, function: Callable[[Any, Report], Any], items: list[Any], folder: Path | None) -> None:
         self.function, self.items, self.folder = function, items, folder
@@ -82,7 +82,7 @@ class _Call:
                 yield pa.RecordBatch.from_pydict(row)
 
     def _report(self, item: int) -> Report:
-        """Writes the ratio into a file, now and then."""
+        """A report that writes the ratio to a file from time to time."""
         last = 0.0
 
         def report(done: float) -> None:
@@ -96,7 +96,7 @@ class _Call:
 
 
 class _Progress(Protocol):
-    """How far a job is."""
+    """The progress of a job."""
 
     def begun(self, session: SparkSession) -> None:
         """The job begins on `session`."""
@@ -106,7 +106,7 @@ class _Progress(Protocol):
 
 
 class _FileProgress:
-    """The mean of what the tasks wrote into their files."""
+    """The mean of the ratios that the tasks wrote to their files."""
 
     def __init__(self, folder: Path, items: int) -> None:
         self._folder, self._items = folder, items
@@ -121,7 +121,7 @@ class _FileProgress:
 
 
 class _TaskProgress:
-    """The tasks that have ended, as Spark counts them."""
+    """The ratio of completed tasks, as Spark counts them."""
 
     def __init__(self, items: int, connects: bool) -> None:  # noqa: FBT001
         self._items, self._connects, self._done = items, connects, 0

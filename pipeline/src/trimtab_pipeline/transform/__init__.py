@@ -1,1 +1,1 @@
-"""From samples to a snapshot: rates, topics as bundles, averages, trust; each rule is one module."""
+"""Turns samples into a snapshot: rates, topics as bundles, averages, trust. Each rule is one module."""

@@ -1,12 +1,12 @@
 """The state of each bundle after a cycle: new samples joined with the last state, as columns.
 
-The same rules as `sql/averages.sql`, in numpy.
+It has the same rules as `sql/averages.sql`, in numpy.
 
 Averages are exponential in time. A sample that is `dt` seconds newer than the last one gets the weight
 ``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. `dt` is the
 difference of the samples' timestamps: when Prometheus repeats its newest sample, the weight is 0. The first average is
 the first sample, and the nth sample has at least the weight ``1 / n``; otherwise the first sample would determine the
-long average for an hour. A sample with an unknown signal changes no average: the others would run ahead of it.
+long average for an hour. If a signal of a sample is unknown, the sample changes no average, so that all are of one age.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. Use
 averages by samples to get Pulsar's decisions: they add one sample per cycle and ignore timestamps. A new bundle begins
@@ -31,8 +31,8 @@ from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 def averaged(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:
     """Bundles (`columns.BUNDLE_SAMPLES` without topics) and their last state -> `relations.BUNDLE_LOAD`.
 
-    times, state: `relations.POD_TIMES` and `relations.STATE`, of this policy, as all tables. Bundles that were not
-    measured keep their averages until the horizon.
+    All tables are those of one policy. times, state: `relations.POD_TIMES` and `relations.STATE`. A bundle that
+    was not measured keeps its averages for `cycle.horizon` seconds. Then it is dropped.
     """
     measured = bundles["bundle"].is_valid()
     others = bundles.filter(pc.invert(measured))
@@ -49,8 +49,10 @@ def averaged(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle) 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The last state of n bundles, NaN unknown: (n, 4) averages, (n,) time (epoch s) of the newest good sample, (n,)
-    number of good samples."""
+    """The last state of n bundles; NaN if unknown.
+
+    short, long: (n, 4) averages. time: (n,) epoch s of the newest good sample. count: (n,) number of good samples.
+    """
 
     short: FloatArray
     long: FloatArray
@@ -88,7 +90,7 @@ def _last(bundles: pa.Table, state: pa.Table) -> pa.Table:
 def _times(bundles: pa.Table, times: pa.Table, at: float) -> FloatArray:
     """(n,) epoch seconds of the bundles' samples: those of their pod's own traffic, which comes from the same scrape.
 
-    A server returns samples up to 5 minutes old. A sample of the future counts as one of `at`.
+    A server returns samples up to 5 minutes old. A sample from the future counts as one of `at`.
     """
     known = np.append(floats(times, "traffic_time"), np.nan)[positions(bundles["pod"], times["pod"])]
     capped: FloatArray = np.fmin(known, at)
@@ -96,7 +98,7 @@ def _times(bundles: pa.Table, times: pa.Table, at: float) -> FloatArray:
 
 
 def _remembered(bundles: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:
-    """The last state of the bundles that were not measured, and were within the horizon."""
+    """The last state of the bundles that are not measured now, but were within the horizon."""
     kept = pc.and_(
         pc.invert(pc.is_in(state["bundle"], value_set=bundles["bundle"])),
         pc.greater_equal(state["seen"], cycle.at - cycle.horizon),
@@ -111,7 +113,7 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
     passed = np.fmax(time - before.time, 0.0)
     measured = counted(before.count, LONG_WINDOW) - 1.0  # Pulsar's initial default statistics do not count
     least = np.where((passed > 0.0) & (measured < LONG_WINDOW - 1.0), 1.0 / measured, 0.0)
-    if len(passed) and passed.min() == passed.max():  # as Prometheus aligns the times of scrapes
+    if len(passed) and passed.min() == passed.max():  # usual: Prometheus aligns the times of scrapes
         passed = passed[:1]
     short, long = (
         _moved(old, sample, np.fmax(-np.expm1(-passed / tau), least))
@@ -121,7 +123,7 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
 
 
 def _moved(old: FloatArray, sample: FloatArray, alpha: FloatArray) -> FloatArray:
-    """The averages `old` (n, 4), by `alpha` (n,) of the way nearer to `sample` (n, 4), which is the first average."""
+    """The averages `old` (n, 4), moved by the share `alpha` (n,) towards `sample` (n, 4); if unknown, the sample."""
     moved = sample - old
     moved *= alpha[:, None]
     moved += old

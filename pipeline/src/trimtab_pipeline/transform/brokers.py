@@ -1,6 +1,6 @@
 """A row per broker of the topology: its signals, the limits that count, and the age of its samples.
 
-`broker_loads` has the same rules as `sql/brokers.sql`, in numpy. `joined` gives the same rows from those of the rules.
+`broker_loads` has the same rules as `sql/brokers.sql`, in numpy. `joined` makes the same rows from the SQL's result.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _PERCENT = 100.0
 def expected_samples(targets: pa.Table) -> pa.Table:
     """`relations.TARGETS` -> `columns.BROKER_SAMPLES`: what is known of each pod before it is measured.
 
-    The SQL rules read these rows beside the measured ones: a row of the kind ``expected`` for each resource that a
-    broker may have, the declared limits (``cpu_declared``), the times of the last state (``last_traffic_time``), when
-    its container ``started``, the ``shard``, and the number of ``brokers`` that name the pod.
+    The SQL rules read these rows together with the measured ones. A row of the kind ``expected`` stands for each
+    resource that a broker may have. Each other row has one value: a declared limit (``cpu_declared``), a time of the
+    last state (``last_traffic_time``), the start of the container (``started``), the ``shard``, or the number of
+    ``brokers`` that name the pod.
     """
     named = pc.binary_join_element_wise(targets["policy"], targets["pod"], "\n").to_numpy()
     _, first, brokers = np.unique(named, return_index=True, return_counts=True)
@@ -62,7 +63,7 @@ def _sampled(rows: pa.Table, signal: str, kind: str, values: pa.DoubleArray) -> 
 
 
 def broker_loads(signals: pa.Table, targets: pa.Table, cycle: Cycle) -> pa.Table:
-    """`relations.SIGNALS` and `relations.TARGETS` of one policy -> `relations.BROKER_LOAD` without doubts."""
+    """`relations.SIGNALS` and `relations.TARGETS` of one policy -> `relations.BROKER_LOAD`, with ``doubt`` empty."""
     told = [json.loads(text) for text in signals["report"].drop_null().to_pylist()]
     failed = [report["shard"] for report in told if report["ok"] is False]
     shard = targets["shard"].combine_chunks()
@@ -102,9 +103,9 @@ def _with_reports(
 
 
 class _Signals:
-    """Columns of signals in the rows of `targets`.
+    """Columns of signals, with one value for each row of `targets`, in the same order.
 
-    A server shows the raw samples of a pod that is gone for minutes. The times of its newest samples are missing then,
+    For minutes, a server shows the raw samples of a pod that is gone. The times of its newest samples are missing then,
     and its values count as unknown.
     """
 
@@ -113,7 +114,7 @@ class _Signals:
         self._pods = targets["pod"]
 
     def column(self, signal: str, name: str = "value") -> FloatArray:
-        """(n,) column `name` of `signal`, NaN unknown."""
+        """(n,) column `name` of `signal`, NaN if unknown."""
         column = self._column(signal, name)
         if name != "value":
             return column
@@ -141,7 +142,7 @@ _LAST = {name: f"last_{name}" for name in TIMES}
 
 
 def _known(signals: _Signals, targets: pa.Table) -> dict[str, FloatArray]:
-    """The measured columns of `columns.BROKER_STATE` in the rows of `targets`."""
+    """The measured columns of `columns.BROKER_STATE`, with one value for each row of `targets`, in the same order."""
     known = {name: signals.column(name) for name in (*RESOURCES, *TRAFFIC)}
     known |= {name: _coalesced(signals.column(name), floats(targets, last)) for name, last in _LAST.items()}
     known |= {

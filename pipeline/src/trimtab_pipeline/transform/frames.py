@@ -1,7 +1,7 @@
 """The pipeline on Spark: each stage is one SQL text in `sql`.
 
-Nothing runs before the resulting frame is collected. ``samples`` and ``bundle_samples`` are scanned once in a job, as
-each scan queries Prometheus: reports of shards therefore pass through all stages.
+Nothing runs before the resulting frame is collected. A job scans ``samples`` and ``bundle_samples`` only once, because
+each scan queries Prometheus. So the reports of shards pass through all stages.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 
 
 def broker_load(samples: DataFrame, cycles: DataFrame) -> DataFrame:
-    """`columns.BROKER_SAMPLES` -> `relations.SIGNAL_LOADS`: rates of each signal, limits, doubts.
+    """`columns.BROKER_SAMPLES` -> `relations.SIGNAL_LOADS`: the value of each signal, limits, doubts.
 
-    samples: those that were measured, and `brokers.expected_samples`. cycles: `relations.CYCLES`.
+    samples: the measured ones, and `brokers.expected_samples`. cycles: `relations.CYCLES`.
     """
     signals = applied("rates", samples=samples, cycles=cycles)
     loads = applied("brokers", signals=signals, cycles=cycles)
@@ -29,7 +29,7 @@ def bundle_load(
     """`columns.BUNDLE_SAMPLES` -> `relations.BUNDLE_LOAD`: topics as bundles, then averages.
 
     cycles, times, state: `relations.CYCLES`, `relations.POD_TIMES` and `relations.STATE`. ranges: `relations.RANGES`;
-    None where no topic is read.
+    None if no topics are read.
     """
     bundles = bundle_samples
     if ranges is not None:

@@ -1,7 +1,7 @@
 """Values of raw samples: the newest value of a gauge, the rate of a counter, and how well the samples cover it.
 
-The same rules as `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of it
-has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the
+The rules are those of `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of
+it has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the
 samples cover, and that time is reported.
 
 A *pair* is two consecutive samples of a series. It covers the time between them, unless
@@ -13,8 +13,8 @@ A *pair* is two consecutive samples of a series. It covers the time between them
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
 
-A signal is the sum over its parts (network interfaces, cores). Of the series of a part the one with the newest sample
-counts, and of the parts those whose newest sample is the newest of the signal.
+A signal is the sum over its parts (network interfaces, cores). If a part has several series, only the one with the
+newest sample counts. A part counts only if its newest sample is the newest of the signal.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _NEAR = 1.1
 _APART = 2.0
 """Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
-"""A counter above this multiple of its fastest increase in a pair can't have had a hidden reset in that pair."""
+"""A counter above this multiple of its fastest rate times a pair's duration had no hidden reset in that pair."""
 _KEYS = ("pod", "signal", "kind", "part", "series")
 _RAW = ("counter", "gauge")
 
 
 Columns = dict[str, Any]
-"""Arrays of equal length: numbers, NaN unknown, and in ``code`` the integers of `_Keys`."""
+"""Arrays of equal length: numbers (NaN if unknown), and in ``code`` the integers of `_Keys`."""
 
 
 def broker_signals(samples: pa.Table, cycle: Cycle) -> pa.Table:
@@ -59,7 +59,7 @@ def broker_signals(samples: pa.Table, cycle: Cycle) -> pa.Table:
 
 
 class _Keys:
-    """Codes of the keys of samples, whose order is that of the texts: pod, signal, kind, part, series."""
+    """Integer codes for the keys of samples: pod, signal, kind, part, series. They sort as the texts do."""
 
     def __init__(self, points: pa.Table) -> None:
         self._names, codes = zip(*(_ranked(points[name]) for name in _KEYS), strict=True)
@@ -69,7 +69,7 @@ class _Keys:
             self.code = self.code * size + code
 
     def upto(self, name: str, code: IntArray) -> IntArray:
-        """The codes of the keys up to `name`, which are equal where those keys are."""
+        """The codes of the keys up to `name` only. They are equal where those keys are equal."""
         dropped: IntArray = code // int(np.prod(self._sizes[_KEYS.index(name) + 1 :], dtype=np.int64))
         return dropped
 
@@ -81,7 +81,7 @@ class _Keys:
 
 
 def _ranked(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.object_], IntArray]:
-    """The texts of a column in their order, and (n,) the row of each value among them."""
+    """The sorted texts of a column, and (n,) the row of each value among them."""
     encoded = column.combine_chunks().dictionary_encode()
     names = np.array(encoded.dictionary.to_pylist(), object)
     order = np.argsort(names)
@@ -91,7 +91,7 @@ def _ranked(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.object_], IntArray]
 
 
 class _Groups:
-    """Rows with equal codes, which follow each other. begin, end: (g,) first and last row of each group."""
+    """Groups of successive rows with equal codes. begin, end: (g,) first and last row of each group."""
 
     def __init__(self, code: IntArray) -> None:
         changed = np.append(True, np.diff(code) != 0)
@@ -123,7 +123,7 @@ class _Groups:
 
 
 def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
-    """The pairs of each series, added up."""
+    """A row per series, with the sums over its pairs."""
     order = np.lexsort((floats(points, "time"), keys.code))
     code, time, value = keys.code[order], floats(points, "time")[order], floats(points, "value")[order]
     value = masked(value, np.isfinite(value))
@@ -171,7 +171,8 @@ def _measured(series: Columns, keys: _Keys, cycle: Cycle) -> Columns:
 def _rated(series: Columns, cycle: Cycle) -> FloatArray:
     """(n,) seconds of the window that `rate()` covers at the evaluation time.
 
-    It extends an increase to the window's ends, or by half an interval where those are further away than 1.1 intervals.
+    `rate()` extends an increase to the ends of the window. If an end is further away than 1.1 intervals, it extends the
+    increase by half an interval.
     """
     begin, enough = series["recent_begin"], series["recent"] > 1
     between = series["time"] - begin
@@ -182,7 +183,7 @@ def _rated(series: Columns, cycle: Cycle) -> FloatArray:
 
 
 def _counted_parts(series: Columns, keys: _Keys) -> Columns:
-    """Of each part the series with the newest sample, the highest value on a tie, and the number of ``copies``."""
+    """For each part, the series with the newest sample (on a tie, the highest value), and the number of ``copies``."""
     part = keys.upto("part", series["code"])
     value, time = np.nan_to_num(series["value"], nan=-1.0), np.nan_to_num(series["time"], nan=-np.inf)
     order = np.lexsort((series["code"], value, time, part))
@@ -193,7 +194,7 @@ def _counted_parts(series: Columns, keys: _Keys) -> Columns:
 
 
 def _shown(parts: Columns, keys: _Keys) -> Columns:
-    """The newest parts: a server shows those that are gone as long as their samples are readable."""
+    """The parts with the newest samples. A server shows parts that are gone until it drops their samples."""
     each = _Groups(keys.upto("kind", parts["code"]))
     newest = each.high(parts["time"])[each.group]
     current = np.isnan(parts["time"]) | (parts["time"] == newest)
@@ -201,7 +202,7 @@ def _shown(parts: Columns, keys: _Keys) -> Columns:
 
 
 def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:
-    """`relations.SIGNALS` of the parts, added up."""
+    """`relations.SIGNALS`, whose values are the sums of the parts."""
     code, kind = parts["code"], keys.texts("kind", parts["code"])
     each, raw, counter = _Groups(keys.upto("signal", code)), np.isin(kind, _RAW), kind == "counter"
     unknown = each.sum(counter) == 0

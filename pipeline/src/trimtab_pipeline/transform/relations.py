@@ -15,9 +15,9 @@ from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, USAGE
 
 LIMITS = tuple(f"limit_{name}" for name in USAGE)
-"""For each resource in `USAGE`: the limit that counts as 100 %, null unknown."""
+"""For each resource in `USAGE`: the limit that counts as 100 %, null if unknown."""
 DECLARED = tuple(f"{name}_declared" for name in USAGE)
-"""For each resource in `USAGE`: the capacity that a user declared, null without one."""
+"""For each resource in `USAGE`: the capacity that a user declared, null if there is none."""
 
 
 def _fields(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
@@ -45,8 +45,8 @@ TARGETS = pa.schema(
     ]
 )
 """``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
-(epoch s) in the last state, null unknown or older than the horizon. ``started``: when the newest container of the pod
-started (epoch s), null unknown."""
+(epoch s) in the last state, null if unknown or older than the horizon. ``started``: when the newest container of the
+pod started (epoch s), null if unknown."""
 
 SIGNALS = pa.schema(
     [
@@ -57,9 +57,9 @@ SIGNALS = pa.schema(
 )
 """``signals``: a row per policy, pod and signal, and the reports of the shards.
 
-``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest seconds
-between samples if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number in
-the window. ``resets``: number in the window, null unless it is a counter. ``copies``: series of the same part."""
+``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest time
+between samples (s) if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number
+in the window. ``resets``: number in the window, null for a gauge. ``copies``: number of series of the same part."""
 
 SIGNAL_LOADS = pa.schema(
     [
@@ -71,7 +71,7 @@ SIGNAL_LOADS = pa.schema(
 )
 """``loads``: the signals of the pods of a topology, and the reports of the shards.
 
-``limit``: of a resource in `USAGE`, the value that counts as 100 %, null unknown. ``age`` to ``doubt``: of the pod, as
+``limit``: of a resource in `USAGE`, the value that counts as 100 %, or null. ``age`` to ``doubt``: of the pod, as
 in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` they also have ``known`` (all values of the pod by signal),
 ``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or network)."""
 
@@ -89,8 +89,8 @@ BROKER_LOAD = pa.schema(
 """A row per broker of a topology, and the reports of the shards.
 
 ``age``: seconds since the oldest of its newest samples, null if it was never measured. ``started``: as in `TARGETS`.
-``answered``: whether its shard did. ``present``: whether any resource of it is measured. ``doubt``: code of `trust`,
-null if the broker is trusted."""
+``answered``: whether its shard got an answer. ``present``: whether any of its resources is measured. ``doubt``: code of
+`trust`, null if the broker is trusted."""
 
 RANGES = pa.schema(
     [
@@ -100,9 +100,10 @@ RANGES = pa.schema(
         *_fields(pa.string(), "bundle", "owner"),
     ]
 )
-"""``ranges``: a row per bundle and cell of the hash ring that it touches; a namespace's ring has ``cells`` equal cells.
+"""``ranges``: a row for each bundle and each cell of the hash ring that it touches.
 
-``lower``, ``upper``: first hash of the bundle, and first hash after it. ``owner``: pod that should own it, or null."""
+A namespace's ring has ``cells`` equal cells. ``lower``, ``upper``: first hash of the bundle, and first hash after it.
+``owner``: pod that should own it, or null."""
 
 POD_TIMES = pa.schema(
     [
@@ -113,8 +114,8 @@ POD_TIMES = pa.schema(
         ("young", pa.bool_()),
     ]
 )
-"""``times``: a row per pod. ``traffic_time``: epoch s of its newest traffic sample, null if that of the cycle counts.
-``young``: whether its metrics are recent, so bundles without a topic on it are idle."""
+"""``times``: a row per pod. ``traffic_time``: epoch s of its newest traffic sample; if null, the cycle's time counts.
+``young``: whether its metrics are recent, so that its bundles without a topic are idle."""
 
 STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
 """``state``: the bundles of each policy after its last cycle."""

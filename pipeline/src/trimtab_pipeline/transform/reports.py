@@ -30,7 +30,7 @@ class ShardReports:
 
     @classmethod
     def read(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
-        """The same, without the check."""
+        """As `of`, but without the check."""
         told = [json.loads(text) for table in tables for text in table["report"].drop_null().to_pylist()]
         told.sort(key=lambda report: int(report["shard"]))
         return cls(tuple(told), tuple(tuple(pods) for pods in shards))
@@ -40,7 +40,7 @@ class ShardReports:
         return replace(self, reports=(*self.reports, *later.reports)).checked()
 
     def with_topics(self, later: ShardReports) -> Self:
-        """These reports, and those of a read of hot bundles' topics. Its errors are notes: a cycle needs no topics."""
+        """These reports, and those of a read of hot bundles' topics. Its errors become notes: topics are optional."""
         told = [
             {
                 **report,

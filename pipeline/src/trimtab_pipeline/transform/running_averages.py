@@ -15,7 +15,7 @@ from trimtab_strategies.usage import LONG_WINDOW
 
 @dataclass
 class RunningAverages:
-    """The running averages of bundles, from one cycle to the next. seen: epoch seconds of each one's last sample."""
+    """The running averages of bundles, from one cycle to the next. seen: epoch s of the last cycle that has each."""
 
     names: tuple[str, ...] = ()
     before: Before = field(default_factory=lambda: _unknown(0))
@@ -41,7 +41,7 @@ class RunningAverages:
         return self.before
 
     def _bring(self, names: tuple[str, ...]) -> None:
-        """Bring everything into the order of `names`."""
+        """Sort everything in the order of `names`."""
         known = {name: row for row, name in enumerate(self.names)}
         rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
         self.before, self.names = _only(self.before, rows), names
@@ -57,7 +57,7 @@ def _only(before: Before, rows: IntArray) -> Before:
     """The rows of `before`; unknown for -1."""
     none = _unknown(1)
     return Before(
-        np.asfortranarray(np.concatenate([before.short, none.short])[rows]),  # as in `block`
+        np.asfortranarray(np.concatenate([before.short, none.short])[rows]),  # column after column, as in `block`
         np.asfortranarray(np.concatenate([before.long, none.long])[rows]),
         np.append(before.time, np.nan)[rows],
         np.append(before.count, np.nan)[rows],

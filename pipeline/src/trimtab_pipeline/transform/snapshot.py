@@ -1,4 +1,4 @@
-"""From the tables of a cycle to a `ClusterLoad`, whose rows are those of the topology."""
+"""Turns the tables of a cycle into a `ClusterLoad`, whose rows are those of the topology."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def targets(
 ) -> pa.Table:
     """`relations.TARGETS` of the brokers in `topology`.
 
-    shards: the pods of each. last: `columns.BROKER_STATE` of the last cycle, whose times count from `not_before` (epoch
-    s) on.
+    shards: the pods of each. last: `columns.BROKER_STATE` of the last cycle. Its times before `not_before` (epoch s) do
+    not count.
     """
     shard = {pod: number for number, pods in enumerate(shards) for pod in pods}
     row = positions(pa.array(topology.pods, pa.string()), last["pod"])
@@ -83,7 +83,7 @@ def snapshot(
     """The snapshot at `at` (epoch seconds) of one policy.
 
     brokers: `relations.BROKER_LOAD`. bundles: `relations.BUNDLE_LOAD`, a row each (`one_row_each`). inside: topics of
-    hot bundles, columns `INSIDE`. duplicates: rows of bundles that were dropped.
+    hot bundles, columns `INSIDE`. duplicates: number of dropped rows of bundles.
     """
     rows = _in_order(brokers, topology)
     counts = reports.dropped + dropped(rows) + Counter({str(Drop.DUPLICATE): duplicates})
@@ -138,7 +138,7 @@ def one_row_each(bundles: pa.Table, topology: Topology) -> tuple[pa.Table, int]:
 
 
 def fresh(bundles: pa.Table, cycle: Cycle) -> pa.Table:
-    """The rows of `relations.BUNDLE_LOAD` whose samples are not too old, or of an unknown age."""
+    """The rows of `relations.BUNDLE_LOAD` without those whose samples are known to be too old."""
     return bundles.filter(pa.array(~(cycle.at - floats(bundles, "time") > cycle.max_age)))
 
 
@@ -182,7 +182,7 @@ def _brokers(rows: pa.Table, topology: Topology) -> Brokers:
 def _bundles(
     table: pa.Table, topology: Topology, settings: PrometheusSettings, at: float, dropped: Counter[str]
 ) -> tuple[Bundles, int]:
-    """The bundles, and how many were expected and not measured. Values that are too old become unknown."""
+    """The bundles, and how many of them were not measured. Values that are too old become unknown."""
     outside = table.filter(pc.and_(table["bundle"].is_null(), table["report"].is_null()))
     table = table.filter(table["bundle"].is_valid())
     row = positions(pa.array(topology.bundles, pa.string()), table["bundle"])

@@ -29,10 +29,11 @@ _SLASHES = 4  # of persistent://tenant/namespace/topic
 
 @dataclass(frozen=True, slots=True)
 class HashRanges:
-    """The bundles of a cluster, b rows ascending by namespace and lower bound.
+    """The bundles of a cluster, b rows sorted by namespace and lower bound.
 
     namespaces, pods: the names that `namespace` and `owner` refer to.
-    namespace, lower, upper, owner: (b,) row, first hash, first hash after it, row of the pod that should own it or -1.
+    namespace, owner: (b,) row of the namespace; row of the pod that should own it, or -1.
+    lower, upper: (b,) first hash, and first hash after the bundle.
     row: (b,) position among the original names.
     """
 
@@ -57,8 +58,8 @@ class HashRanges:
     def owned(self, pods: tuple[str, ...], owner: IntArray) -> Self:
         """The ranges with owners: for each of the original names the row of a pod, or -1.
 
-        A hash has one range. Where some overlap (a person created a bundle beside the others, or a namespace has two
-        objects), those with an owner keep their place, then those with the lowest hash.
+        Each hash is in at most one range. If some overlap (a person created an extra bundle, or a namespace has two
+        objects), those with an owner are kept first, then those with the lowest hash. The others are dropped.
         """
         found = replace(self, pods=pods, owner=owner[self.row])
         key, end = (found.namespace << 32) | found.lower, (found.namespace << 32) | found.upper
@@ -115,14 +116,14 @@ class HashRanges:
 class Summing:
     """Whether one policy's topics are summed up to bundles, and to which; parsed names are cached.
 
-    metrics: `PrometheusSettings.bundle_metrics`. With ``auto`` the ranges travel with the first read, and then as long
+    metrics: `PrometheusSettings.bundle_metrics`. With ``auto``, topics are summed in the first read, and then as long
     as no bundle has its own metrics.
     """
 
     def __init__(self, metrics: str) -> None:
         self._auto = metrics == "auto"
         self._wanted = metrics != "bundle"
-        self._parsed: tuple[tuple[str, ...], HashRanges] = (), HashRanges.of(())  # one value, as threads share it
+        self._parsed: tuple[tuple[str, ...], HashRanges] = (), HashRanges.of(())  # one tuple, because threads share it
 
     def ranges(self, topology: Topology) -> HashRanges | None:
         """The ranges for the next read; None when it reads the bundles' own metrics."""
@@ -170,7 +171,7 @@ def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
 
 
 def _without_overlaps(begin: IntArray, end: IntArray, last: BoolArray) -> IntArray:
-    """Rows, ascending, of ranges that don't overlap: taken in order of `begin`, those of `last` after all others."""
+    """Sorted rows of ranges that don't overlap, chosen in order of `begin`, those in `last` after all others."""
     kept: list[tuple[int, int]] = []
     for row in np.lexsort((begin, last)).tolist():
         at = bisect_left(kept, (int(end[row]), -1))

@@ -24,8 +24,8 @@ LOAD = (*TRAFFIC, "producers", "consumers")
 def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
     """Topics and bundles of one policy (`columns.BUNDLE_SAMPLES`) -> only bundles, with the reports of the shards.
 
-    times: `relations.POD_TIMES`, which say on which pods bundles without a topic are idle. Topics outside all bundles
-    are a row of each shard without bundle and pod, whose ``topics`` counts them.
+    times: `relations.POD_TIMES`, which show on which pods bundles without a topic are idle. For topics outside all
+    bundles, a shard has one row without bundle and pod; its ``topics`` is their number.
     """
     is_topic = bundle_samples["topic"].is_valid()
     topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
@@ -36,7 +36,7 @@ def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.
 
 
 def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
-    """The topics in each bundle on each pod. rows: of each topic's bundle in `ranges`, -1 outside."""
+    """The topics in each bundle on each pod, added up. rows: row of each topic's bundle in `ranges`, -1 for none."""
     names = pa.array(ranges.names(np.arange(len(ranges))), pa.string())
     inside = pa.array(rows >= 0)
     keys = {
@@ -56,9 +56,9 @@ def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
 
 
 def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Bundles without a topic: those that no pod reported, and whose owner would have, under pod "".
+    """Bundles without a topic: no pod reported them, although their owner would have.
 
-    No pod reports them, so the name of the pod is empty.
+    Their pod is empty, because no pod reports them.
     """
     complete = _complete(topics, others, times)
     pods = pa.array(ranges.pods, pa.string())
@@ -77,8 +77,8 @@ def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRa
 def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
     """The `times` of pods that are known to report all of their topics.
 
-    These are the pods whose own statistics were read, where they are the source. Else they are those whose metrics are
-    recent, in shards with any topic: without one, brokers do not export topics, and nothing is known.
+    If statistics are the source, these are the pods whose statistics were read. Otherwise they are the pods with recent
+    metrics, in shards with any topic. In a shard without topics, the brokers may not export them.
     """
     told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
     read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}
@@ -107,10 +107,10 @@ def topics_inside(topics: pa.Table, ranges: HashRanges) -> pa.Table:
 
 
 def hottest(load: Mapping[str, FloatArray], count: int) -> IntArray:
-    """Rows of the `count` bundles with the most messages, and of the `count` with the most bytes; both ways summed.
+    """Rows of the `count` bundles with the most messages, and of the `count` with the most bytes, each in plus out.
 
-    load: columns `TRAFFIC`, (m,) each, NaN unknown. The rule is the same for a part of the cluster and for all of it: a
-    bundle among the hottest of all is among the hottest of its part.
+    load: columns `TRAFFIC`, (m,) each, NaN if unknown. A bundle that is among the hottest of the cluster is also among
+    the hottest of any part of it.
     """
     messages = np.nan_to_num(load["rate_in"]) + np.nan_to_num(load["rate_out"])
     volume = np.nan_to_num(load["throughput_in"]) + np.nan_to_num(load["throughput_out"])

@@ -1,9 +1,9 @@
-"""Trust in samples: the closed list of why samples are not used, a verdict on each broker, and its text for users.
+"""Trust in samples: all reasons why samples are not used, a verdict on each broker, and its text for users.
 
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
 - Its part of the source answered.
 - Its newest samples are recent, and not from the future.
-- No container of its pod has just started, unless the broker tells its usage itself.
+- No container of its pod has just started, unless the broker reports its usage itself.
 - Each resource that this cluster measures is known and possible, and has a limit.
 - Its samples have not stopped, and cover enough of the window of a rate.
 
@@ -30,26 +30,26 @@ from trimtab_pipeline.transform.relations import LIMITS, Cycle
 from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
 from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatArray
 
-_LATE = 1.5  # intervals of a resource's own samples after which they have stopped
+_LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
 _BUSY = 5.0  # seconds by which a busy machine may be late, however short the intervals are
-_BLIND = 3.0  # part of the window that may be without samples at its end, however short their intervals are
+_BLIND = 3.0  # this fraction (1/3) of the window may lack samples at its end, however short their intervals are
 _NAMED = 3  # brokers that a note names
-_ABOVE = 1.0  # ratio of the limit: worth counting
+_ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "restarted", "resets")
-"""Doubts about a broker whose resets are not noted."""
+"""Doubts about a broker that make a note about its resets superfluous."""
 Row = Mapping[str, Any]
 
 
 class Drop(StrEnum):
-    """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. The comments name the unit."""
+    """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. Comments say what is counted."""
 
     NAN = "NaN"  # samples that are not a number
     INFINITE = "Infinite"  # samples
     NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
     ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
-    DUPLICATE = "Duplicate"  # series, rows of bundles, or brokers on one pod, that are there more than once
-    UNKNOWN = "Unknown"  # bundles or topics that no resource knows
+    DUPLICATE = "Duplicate"  # series or rows of bundles that exist more than once, brokers that share a pod
+    UNKNOWN = "Unknown"  # bundles without a resource, topics outside all bundles
     GAP = "Gap"  # brokers with too few samples for a rate
     RESET = "Reset"  # brokers whose counters were reset too often
     RESTARTED = "Restarted"  # brokers whose containers have just started
@@ -80,7 +80,7 @@ def measured_resources(usage: FloatArray, present: BoolArray) -> BoolArray:
 
 
 def allowed_age(interval: FloatArray, window: float) -> FloatArray:
-    """Seconds after which the samples of a resource with these intervals (seconds, NaN unknown) have stopped."""
+    """Seconds after which samples with these intervals (seconds, NaN if unknown) count as stopped."""
     usual = np.where(np.isnan(interval), window / 2, interval)
     return np.fmax(_LATE * usual, max(window / _BLIND, _BUSY))
 
@@ -94,7 +94,7 @@ def _first(doubts: dict[str, BoolArray], count: int) -> list[str | None]:
 
 
 def _doubts(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """(n,) mask of the brokers of each doubt, in the order in which they count."""
+    """For each doubt, a mask (n,) of the brokers that it applies to. The first doubt about a broker counts."""
     answered, present = (loads[name].to_numpy().astype(bool) for name in ("answered", "present"))
     measured = np.flatnonzero(measured_resources(block(loads, USAGE), present)).tolist()
     doubts = _absent(loads, answered, present, cycle) | _oddly_sampled(loads, cycle)
@@ -106,7 +106,7 @@ def _doubts(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
 
 
 def _absent(loads: pa.Table, answered: BoolArray, present: BoolArray, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers that did not answer, share a pod, were never measured, are no longer measured, or are too old."""
+    """Brokers that did not answer, share a pod, were never measured or no longer are, or whose data is too old."""
     age = floats(loads, "age")
     return {
         "partial": ~answered,
@@ -119,7 +119,7 @@ def _absent(loads: pa.Table, answered: BoolArray, present: BoolArray, cycle: Cyc
 
 
 def _sharing(pods: pa.ChunkedArray) -> BoolArray:
-    """Pods that several brokers name."""
+    """(n,) whether several brokers name the same pod."""
     names = np.array(pods.to_pylist(), object)
     _, which, count = np.unique(names, return_inverse=True, return_counts=True)
     sharing: BoolArray = (count[which] > 1) & (names != "")
@@ -127,10 +127,10 @@ def _sharing(pods: pa.ChunkedArray) -> BoolArray:
 
 
 def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers whose samples are from the future or too few, or whose counters began anew, or are reset too often.
+    """Brokers with samples from the future, too few samples, a restarted container, or too many counter resets.
 
     A counter does not show every restart: if the broker restarts between two samples, the newer sample may already be
-    above the older one. A start in the future comes from a wrong clock: it counts if it is near.
+    above the older one. A start in the future comes from a wrong clock. It counts, too, if it is near.
     """
     samples, since = floats(loads, "samples"), np.abs(cycle.at - floats(loads, "started"))
     asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
@@ -163,7 +163,7 @@ def _impossible(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, BoolArr
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A doubt. reason: as strategies see it. drop: as which cause it counts. text: of a row, in a cycle."""
+    """A doubt. reason: what strategies see. drop: the cause that it is counted as. text: makes its text for users."""
 
     reason: Reason
     text: Callable[[Row, Cycle], str]
@@ -177,7 +177,7 @@ def doubt_of(row: Row, cycle: Cycle) -> Doubt:
 
 
 def dropped(loads: pa.Table) -> Counter[str]:
-    """Number of brokers, resources and series that are not used, by `Drop`; `relations.BROKER_LOAD`."""
+    """Number of brokers, resources and series in `relations.BROKER_LOAD` that are not used, by `Drop`."""
     drops = (_KINDS[code].drop for code in loads["doubt"].drop_null().to_pylist())
     counts = Counter(str(drop) for drop in drops if drop is not None)
     usage, limit = (block(loads, names)[loads["present"].to_numpy().astype(bool)] for names in (USAGE, LIMITS))
@@ -202,7 +202,7 @@ def notes(loads: pa.Table, cycle: Cycle) -> list[str]:
     return found + _note(
         names,
         floats(loads, "copies") > 1,
-        "the same series is there more than once (two replicas of the server, or two scrape jobs); the newest counts",
+        "the same series exists more than once (two replicas of the server, or two scrape jobs); the newest counts",
     )
 
 
@@ -216,7 +216,7 @@ def _unreachable(most: float, cycle: Cycle) -> str:
     least, window = f"{cycle.min_samples:g}", cycle.window
     if most < 1:
         return (
-            f"no broker has a whole sample of CPU in {window:g} s (the most is {most:g}), and {least} make a rate "
+            f"no broker has a whole sample of CPU in {window:g} s (the most is {most:g}), and a rate needs {least} "
             "(trust.minSamples); correct the query of samples, which must count them"
         )
     whole = int(most)
@@ -234,7 +234,7 @@ def _restarted(row: Row, cycle: Cycle) -> str:
 
 def _few_samples(row: Row, cycle: Cycle) -> str:
     samples = counted(int(row["samples"] or 0), "sample")
-    return f"{samples} of CPU in {cycle.window:g} s, {cycle.min_samples:g} make a rate (trust.minSamples)"
+    return f"{samples} of CPU in {cycle.window:g} s, a rate needs {cycle.min_samples:g} (trust.minSamples)"
 
 
 def _stopped(name: str, resource: str) -> Callable[[Row, Cycle], str]:
@@ -251,7 +251,7 @@ def _covers_little(name: str, resource: str) -> Callable[[Row, Cycle], str]:
     def text(row: Row, cycle: Cycle) -> str:
         cover, window = row[f"{name}_cover"], cycle.window
         return (
-            f"its samples of {resource} cover {cover:.3g} s of {window:g} s, {ENOUGH * window:.3g} s make a rate; "
+            f"its samples of {resource} cover {cover:.3g} s of {window:g} s, a rate needs {ENOUGH * window:.3g} s; "
             "wait, or widen the source's window if that lasts"
         )
 
@@ -267,12 +267,12 @@ def _above(name: str, resource: str) -> Callable[[Row, Cycle], str]:
 
 
 def _says(text: str) -> Callable[[Row, Cycle], str]:
-    """The same text about each row, which may name columns of the row and fields of the cycle."""
+    """Makes a text from `text`, which may name columns of the row and fields of the cycle."""
     return lambda row, cycle: text.format(row=row, cycle=cycle)
 
 
 def _of_resource(name: str, resource: str) -> dict[str, _Kind]:
-    """The doubts about a resource: the name of its column, and its name for users."""
+    """The doubts about a resource. name: its column. resource: its name for users."""
     return {
         f"stopped_{name}": _Kind(Reason.OUT_DATED_DATA, _stopped(name, resource), Drop.OUT_DATED),
         f"cover_{name}": _Kind(Reason.UNTRUSTED, _covers_little(name, resource), Drop.GAP),

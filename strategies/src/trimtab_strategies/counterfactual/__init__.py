@@ -1,4 +1,4 @@
-"""What brokers would have used with other owners of their bundles, and how two ways of balancing compare.
+"""What brokers would have used if bundles had had other owners, and how two ways of balancing compare.
 
-Backtests and shadow policies use it. It holds no strategy, and decides nothing.
+Backtests and shadow policies use this package. It contains no strategy, and decides nothing.
 """

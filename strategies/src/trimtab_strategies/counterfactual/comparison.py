@@ -1,13 +1,13 @@
-"""A policy that acts and one that shadows it, compared over the same cycles, and whether the shadow is better.
+"""Compares a policy that acts with one that shadows it, over the same cycles, and says whether the shadow is better.
 
-Each day (UTC) gives a pair of costs (`daily_cost`). Days are compared and not cycles, because one cycle says little
-that the cycle before it did not. The shadow is better once at least `DAYS` whole days were compared, and the mean of
-the daily differences is above zero by more than two standard errors:
+Each day (UTC) gives a pair of costs (`daily_cost`). Days are compared, not cycles, because successive cycles are
+strongly correlated. The shadow is better once at least `DAYS` whole days were compared, and the mean of the daily
+differences is above zero by more than two standard errors:
 
     d = cost of acting - cost of the shadow         for each of the last `JUDGED` whole days
     mean(d) - 2 sd(d) / sqrt(days) > 0
 
-A day counts as whole if half of it was measured. Usage counts only while that of both is known.
+A day counts as whole if half of it was measured. Usage counts only while it is known for both policies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import Brokers
 
 DAYS = 7
-"""Whole days below which nothing is said."""
+"""With fewer whole days there is no verdict."""
 
 JUDGED = 28
-"""The last whole days, which are judged. Older ones count in the totals only."""
+"""The number of last whole days that the verdict uses. Older ones count in the totals only."""
 
 _DAY = 86400.0
-_WHOLE = _DAY / 2  # seconds that were measured of a whole day, at least
-_LONGEST = 2.0  # intervals that a cycle stands for at most: a gap counts for neither policy
+_WHOLE = _DAY / 2  # the least number of measured seconds in a whole day
+_LONGEST = 2.0  # the most intervals that a cycle stands for: a longer gap counts for neither policy
 
 
 class Better(StrEnum):
@@ -45,9 +45,9 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """What one of the two came to. moves: of bundles, for balance. clients: that lost their connection.
+    """The sums of one of the two policies. moves: bundles moved for balance. clients: those that were disconnected.
 
-    area: points between the busiest and the idlest broker, times seconds. hot: seconds of brokers above `HOT`.
+    area: points between the busiest and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
     """
 
     moves: int = 0
@@ -61,7 +61,7 @@ class SideSums:
 
 @dataclass(frozen=True, slots=True)
 class PairSums:
-    """What both came to over the same `seconds`, of which usage was `known` for so many.
+    """The sums of both policies over the same `seconds`. known: the seconds in which usage was known.
 
     clients, counted: number of clients times the seconds in which they were counted, and those seconds. measured:
     ratio 0-1 of the work that was measured on the broker where the shadow has it, times seconds.
@@ -89,7 +89,7 @@ class PairSums:
         )
 
     def saved(self) -> float:
-        """Points by which a day of the shadow costs less; NaN if usage was never known."""
+        """Points by which a day costs less with the shadow; NaN if usage was never known."""
         return self._cost(self.acting) - self._cost(self.shadow)
 
     def _cost(self, side: SideSums) -> float:
@@ -102,8 +102,8 @@ class PairSums:
 class SideFigures:
     """The figures of one side.
 
-    moves: bundles moved for balance. cut: percent of the clients that were cut; NaN if they are not known.
-    range: points between the busiest and the idlest broker, mean over time; NaN unknown. hot: broker-minutes above
+    moves: bundles moved for balance. cut: percent of the clients that were disconnected; NaN if unknown.
+    range: points between the busiest and the idlest broker, mean over time; NaN if unknown. hot: broker-minutes above
     `HOT`.
     """
 
@@ -115,9 +115,10 @@ class SideFigures:
 
 @dataclass(frozen=True, slots=True)
 class DailyVerdict:
-    """Whether the shadow is better. days: whole days that were judged.
+    """Whether the shadow is better. days: whole days that the verdict uses.
 
-    saved: points that it saves a day, mean; lowest, highest: two standard errors below and above. NaN below two days.
+    saved: mean of the points that it saves a day. lowest, highest: two standard errors below and above that mean. All
+    are NaN for fewer than two days.
     """
 
     better: Better
@@ -131,7 +132,7 @@ class DailyVerdict:
 class Comparison:
     """Both policies since the shadow began. since, last: epoch seconds of the first cycle and of the newest one.
 
-    days: the last `JUDGED` days and today, by number since 1970. before: all days before them.
+    days: sums of the last `JUDGED` days and of today, by day number since 1970. before: sums of all earlier days.
     """
 
     since: float
@@ -141,11 +142,11 @@ class Comparison:
 
     @property
     def total(self) -> PairSums:
-        """What both came to since the shadow began."""
+        """The sums since the shadow began."""
         return sum((sums for _, sums in self.days), start=self.before)
 
     def after(self, cycle: PairSums, now: float) -> Self:
-        """The comparison with another cycle, of `now` (epoch seconds)."""
+        """The comparison after another `cycle`, that of `now` (epoch seconds)."""
         today = int(now // _DAY)
         days = dict(self.days)
         days[today] = days.get(today, PairSums()) + cycle
@@ -154,7 +155,7 @@ class Comparison:
         return replace(self, last=now, days=tuple((day, days[day]) for day in kept), before=before)
 
     def verdict(self) -> DailyVerdict:
-        """Whether the shadow is better beyond noise. The day of the newest cycle is not over, and does not count."""
+        """Whether the shadow is better beyond noise. The day of the newest cycle does not count: it is not over."""
         today = int(self.last // _DAY)
         whole = [sums.saved() for day, sums in self.days if day < today and sums.seconds >= _WHOLE]
         saved = np.array([one for one in whole if np.isfinite(one)])
@@ -174,9 +175,9 @@ def cycle_sums(
     seconds: float,
     measured: float,
 ) -> PairSums:
-    """What both came to in one cycle. acting, shadow: the brokers with their owners, and the moves of the cycle.
+    """The sums of one cycle. acting, shadow: the brokers with each policy's owners, and its moves in the cycle.
 
-    load: as measured. seconds: that the cycle stands for. measured: as `RecordedCycle.measured_there` has it.
+    load: as measured. seconds: the time that the cycle stands for. measured: from `RecordedCycle.measured_there`.
     """
     usage = [busiest(brokers) for brokers, _ in (acting, shadow)]
     ranges = [range_of(one) for one in usage]
@@ -196,7 +197,7 @@ def cycle_sums(
 
 
 def seconds_of(now: float, last: float, interval: float) -> float:
-    """Seconds that a cycle of `now` stands for: since the `last` one, and no more than two intervals."""
+    """The seconds that a cycle of `now` stands for: those since the `last` one, but at most two intervals."""
     return min(max(now - last, 0.0), _LONGEST * interval)
 
 
@@ -204,14 +205,14 @@ _FIGURES = len(fields(PairSums)) - 2 + 2 * len(fields(SideSums))
 
 
 def as_data(sums: PairSums) -> list[Any]:
-    """The sums as a list of numbers, rounded to what matters."""
+    """The sums as a list of numbers, rounded to three decimals."""
     sides = [[getattr(side, one.name) for one in fields(side)] for side in (sums.acting, sums.shadow)]
     plain = [sums.seconds, sums.known, sums.clients, sums.counted, sums.measured]
     return [round(value, 3) for value in [*plain, *sides[0], *sides[1]]]
 
 
 def from_data(values: Sequence[float]) -> PairSums:
-    """What `as_data` made. Raises `ValueError` and `TypeError` for anything else."""
+    """The sums from a list that `as_data` made. Raises `ValueError` and `TypeError` for anything else."""
     if len(values) != _FIGURES:
         raise ValueError(f"{len(values)} figures of a day are not the {_FIGURES} that Trimtab writes")
     seconds, known, clients, counted, measured, *rest = map(float, values)

@@ -1,6 +1,6 @@
 """How unevenly brokers are used, in points: percent of the limit of a broker's busiest resource.
 
-Backtests and shadow policies measure with it, so their figures can be compared.
+Backtests and shadow policies both use these functions, so their figures can be compared.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HOT = 85.0
 
 
 def busiest(brokers: Brokers) -> FloatArray:
-    """(n,) percent of its limit that each broker uses, of its busiest resource among CPU and network.
+    """(n,) percent of the limit that each broker uses of its busiest resource among CPU and network.
 
-    NaN for a broker that is not ready or not schedulable, or of which nothing is known.
+    NaN for a broker that is not ready or not schedulable, or whose usage is not known.
     """
     columns = [CPU, NETWORK_IN, NETWORK_OUT]
     limit = brokers.limit[:, columns]
@@ -36,7 +36,8 @@ def range_of(usage: FloatArray) -> float:
 def daily_cost(*, area: float, cut: float, hot: float, weight: float = 1.0) -> float:
     """What a way of balancing costs, in points: area + weight x cut + hot / 5.
 
-    area: mean points between the busiest and the idlest broker. cut: percent of the clients cut in a day. hot:
-    broker-minutes above `HOT` in an hour. weight: points that 1 % of the clients cut each day are worth.
+    area: mean points between the busiest and the idlest broker. cut: percent of the clients that are disconnected in a
+    day. hot: broker-minutes above `HOT` in an hour. weight: cost of disconnecting 1 % of the clients each day, in
+    points.
     """
     return area + weight * cut + hot / 5

@@ -1,7 +1,7 @@
-"""Owners of bundles from cycle to cycle: those that they really had, and those that another policy would have given.
+"""Owners of bundles from cycle to cycle: those that they really had, and those that another policy would have set.
 
-Rows of bundles and brokers change between cycles, and bundles are split. Both classes follow by name. What a split
-makes of a bundle begins with the bundle's owner.
+Rows of bundles and brokers change between cycles, and bundles are split. So both classes identify them by name. After a
+split, the children first have their parent's owner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OwnerChange(NamedTuple):
 
 
 class VirtualOwner(NamedTuple):
-    """A bundle's owner that it does not really have. moved: epoch seconds of its last virtual move, NaN never."""
+    """An owner that a bundle only has virtually. moved: epoch seconds of its last virtual move, NaN if never moved."""
 
     broker: str
     moved: float
@@ -38,11 +38,11 @@ class RealOwners:
     """Finds changes of the real owners."""
 
     names: tuple[str, ...] = ()
-    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `brokers`, -1 unknown
+    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `brokers`, -1 if unknown
     brokers: dict[str, int] = field(default_factory=dict)
 
     def changes(self, load: ClusterLoad) -> list[OwnerChange]:
-        """The changes since the last cycle. A bundle that a lost broker left behind did not move for balance."""
+        """The changes for balance since the last cycle. New owners of a lost broker's bundles are not among them."""
         before, ids = self._before(load.bundles.names), numbers(load.brokers.names, self.brokers)
         then = np.append(ids, -1)[load.bundles.owner]
         self.ids = np.where(then >= 0, then, before)
@@ -62,15 +62,15 @@ class RealOwners:
 
 
 def numbers(names: Sequence[str], known: dict[str, int]) -> IntArray:
-    """The number of each name in `known`, which gets the new ones."""
+    """The number of each name in `known`. Adds new names to `known`."""
     return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=len(names))
 
 
 @dataclass
 class VirtualOwners:
-    """The owners that a policy would have given, by bundle in the rows of the last cycle.
+    """The owners that a policy would have set, with the bundle rows of the last cycle.
 
-    ids: (m,) number of the broker in `brokers`, -1 none. moved: (m,) epoch seconds of the last move, NaN never.
+    ids: (m,) number of the broker in `brokers`, -1 if none. moved: (m,) epoch seconds of the last move, NaN if never.
     """
 
     names: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class VirtualOwners:
 
     @classmethod
     def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
-        """The owners of `load`, but for those that are `displaced`. Bundles that are gone are left out."""
+        """The real owners in `load`, except for `displaced` bundles. Those that no longer exist are left out."""
         owners = cls()
         owners.rows(load, real=True)
         owners.ids = owners.ids.copy()
@@ -94,8 +94,8 @@ class VirtualOwners:
     def rows(self, load: ClusterLoad, *, real: bool = False) -> IntArray:
         """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
 
-        real: all of them are as they really were. While nothing changes it is the same read-only array, by which others
-        recognise the owners.
+        real: use the real owners of all bundles. As long as nothing changes, the result is the same read-only array.
+        Callers recognise unchanged owners by that.
         """
         ids = numbers(load.brokers.names, self.brokers)
         new = load.bundles.names is not self.names
@@ -115,7 +115,7 @@ class VirtualOwners:
         return self._last[2]
 
     def _follow(self, load: ClusterLoad, then: IntArray) -> None:
-        """Bring everything into the rows of `load`; a new bundle begins with its parent's owner, or with its own."""
+        """Switch to the rows of `load`. A new bundle first has its parent's owner, or else its real one."""
         before = {name: row for row, name in enumerate(self.names)}
         known = np.array([before.get(name, -1) for name in load.bundles.names], dtype=np.int64)
         ids = np.where(known >= 0, np.append(self.ids, -1)[known], then)
@@ -126,7 +126,7 @@ class VirtualOwners:
         self.names, self.ids = load.bundles.names, ids
 
     def divide(self, name: str, parts: Sequence[str], destinations: Sequence[str]) -> None:
-        """A bundle is replaced by its parts, which go to `destinations`; they stay if there are none."""
+        """Replace a bundle by its parts. They go to `destinations`, or stay if there are none."""
         row = self.names.index(name)
         owners = [self.brokers[broker] for broker in destinations] or [int(self.ids[row])] * len(parts)
         self.names = (*self.names[:row], *self.names[row + 1 :], *parts)
@@ -134,7 +134,7 @@ class VirtualOwners:
         self.moved = np.append(np.delete(self.moved, row), np.full(len(parts), np.nan))
 
     def take(self, moves: Iterable[Move], load: ClusterLoad) -> None:
-        """Make the moves."""
+        """Set the destinations of `moves` as owners."""
         made = tuple(moves)
         if not made:
             return
@@ -146,7 +146,7 @@ class VirtualOwners:
                 self.moved[row] = load.now
 
     def displaced(self, load: ClusterLoad) -> dict[str, VirtualOwner]:
-        """The bundles of `load`, the last cycle, that really have another owner. Unowned ones are left out."""
+        """The bundles of `load` (the last cycle) whose real owner is another one. Unowned ones are left out."""
         then = np.append(numbers(load.brokers.names, self.brokers), -1)[load.bundles.owner]
         brokers = list(self.brokers)
         rows = np.flatnonzero((self.ids != then) & (self.ids >= 0))
@@ -158,7 +158,7 @@ class VirtualOwners:
 
 
 def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:
-    """For each of the `new` rows of `names` the row before of the bundle that it was part of, if there was one."""
+    """For each of the `new` rows of `names`: the former row of the bundle that it was part of, if there was one."""
     gone: dict[str, list[tuple[int, int, int]]] = {}
     if not len(new) or not before:
         return {}

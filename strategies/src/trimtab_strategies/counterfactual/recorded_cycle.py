@@ -1,13 +1,13 @@
-"""Recorded cycles with what each bundle would cost on each broker, so that it can be put elsewhere.
+"""Recorded cycles, and what brokers would have used in them if bundles had had other owners.
 
     cpu'_i = cpu_i + slope_i * (U'_i - U_i)         U, U': work of the bundles that i had, and would have had
     network'_i = network_i + (bytes'_i - bytes_i)
 
-What the bundles do not explain (a broker's idle CPU, other programs, noise) so stays as it was measured. While every
-bundle is where it really was, the usage is the measured one. Slopes are those of Trim's model of brokers, learned from
-the cycles as they come. Memory does not follow bundles: it stays as measured.
+So usage that the bundles do not explain (a broker's idle CPU, other programs, noise) stays as it was measured. While
+every bundle has its real owner, usage is as measured. Slopes are those of Trim's model of brokers, learned from the
+cycles in their order. Memory does not follow bundles: it stays as measured.
 
-Clients of a full machine want more than it serves. Its bundles count with `HIDDEN` times their average, at least.
+Clients of a full machine want more than it serves. Its bundles count with at least `HIDDEN` times their average.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class RecordedCycle:
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
     slope: (n,) cores per byte/s of work. recent: the last minutes of the bundles, as in `RecentSamples`.
-    sketches: by bundle, of its inside where that is known: (t, 4) first hash, number of hashes, topics, bytes/s.
+    sketches: by bundle, the parts of its range where they are known: (t, 4) first hash, number of hashes, topics,
+    bytes/s.
     """
 
     load: ClusterLoad
@@ -47,7 +48,7 @@ class RecordedCycle:
 
     @cached_property
     def clients(self) -> float:
-        """Producers and consumers of all bundles; NaN unknown."""
+        """Producers and consumers of all bundles; NaN if unknown."""
         sessions = self.load.bundles.sessions
         return float(np.nansum(sessions)) if np.isfinite(sessions).any() else float("nan")
 
@@ -56,23 +57,23 @@ class RecordedCycle:
         return float(self.work.sum())
 
     def brokers_with(self, owner: IntArray) -> Brokers:
-        """The brokers as they would have been measured with these owners (m,), rows; -1: no broker serves it."""
+        """The brokers as they would have been measured with these owners (m,), rows; -1: no broker serves a bundle."""
         then, brokers = self.load.bundles.owner, self.load.brokers
         moved = np.flatnonzero(owner != then)
         if not len(moved):
             return brokers
-        amounts, n = np.column_stack([self.wanted[moved], self.work[moved]]), len(brokers)  # what each takes along
+        amounts, n = np.column_stack([self.wanted[moved], self.work[moved]]), len(brokers)  # of each bundle
         shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
         usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
         limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
-        most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit: a broker without a move keeps it
+        most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit
         usage[:, CPU] = np.minimum(np.maximum(usage[:, CPU] + self.slope * shift[:, 4], 0), most)
         for column, bytes_per_second in ((NETWORK_IN, shift[:, 2]), (NETWORK_OUT, shift[:, 3])):
             usage[:, column] = np.maximum(usage[:, column] + bytes_per_second, 0)
         return replace(brokers, usage=usage, traffic=traffic)
 
     def measured_there(self, owner: IntArray) -> float:
-        """Ratio 0-1 of the work that was measured on the broker that has it with these owners (m,)."""
+        """Ratio 0-1 of the work that was measured on the broker that would have it with these owners (m,)."""
         there = owner == self.load.bundles.owner
         if there.all() or not self._all_work > 0:
             return 1.0
@@ -90,12 +91,12 @@ def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
 
 @dataclass
 class CycleReader:
-    """Reads cycles, oldest first, and learns the slopes of the brokers from them. memory: of Trim's model."""
+    """Reads cycles, oldest first, and learns the slopes of the brokers from them. memory: that of Trim's model."""
 
     memory: dict[str, Any] = field(default_factory=dict)
 
     def read(self, seen: ClusterLoad) -> RecordedCycle | None:
-        """The next cycle, with the slopes that are learned by then; None: `seen` has no recent samples yet."""
+        """The next cycle, with the slopes learned so far; None if `seen` has no recent samples yet."""
         if seen.recent is None or not len(seen.recent):
             return None
         model, self.memory = learned(seen, seen.recent.last(WINDOW), self.memory)
@@ -106,7 +107,10 @@ class CycleReader:
 
 
 def _wanted(load: ClusterLoad) -> FloatArray:
-    """(m, 4) what clients wanted: the newest sample; else the short average; 0 for a bundle that was never measured."""
+    """(m, 4) what clients wanted: the newest sample, or else the short average; 0 for a bundle never measured.
+
+    On a full broker it is at least `HIDDEN` times the short average.
+    """
     bundles, brokers = load.bundles, load.brokers
     known = np.isfinite(bundles.newest)
     wanted = bundles.newest if known.all() else np.where(known, bundles.newest, np.nan_to_num(bundles.short))

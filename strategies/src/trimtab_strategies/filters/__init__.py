@@ -1,6 +1,7 @@
 """Selection: the brokers that a bundle may go to, before a placement chooses the best of them.
 
-Pulsar's two managers filter by the same rules, in a different order and with a different fallback. Each is a pipeline:
+Pulsar's two load managers filter by the same rules, in a different order and with a different fallback. Each is a
+pipeline:
 
     selection = BrokerSelection(Manager.MODULAR, SelectionParams()).on(cluster)
     verdict = selection.candidates(bundle, brokers)         one verdict per broker, with the reason if it is excluded

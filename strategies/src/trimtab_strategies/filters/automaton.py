@@ -2,8 +2,8 @@
 
 A backtracking engine, such as Python's or Java's, tries the possible matches one by one, and their number can double
 with each letter. Here a pattern is a graph of steps, and each letter leads from the set of reached steps to the next
-set (Thompson's construction). For any pattern, one letter costs at most one visit to each step. Transitions are cached,
-so similar names cost little more than one look-up per letter.
+set (Thompson's construction). So one letter costs at most one visit to each step, whatever the pattern is. Transitions
+are cached, so similar names cost little more than one look-up per letter.
 
 Tests between letters (``^``, ``\\b``, look-arounds) are evaluated first, for all places of the text: a look-behind in
 one pass from the left, a look-ahead in one pass of the reversed pattern from the right.
@@ -37,7 +37,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Lookaround:
-    """A place where a match of `part` begins (or ends, with `behind`); with `negated` a place where none does."""
+    """A place where a match of `part` begins, or ends if `behind` is set. If `negated` is set: where none does."""
 
     part: Part
     behind: bool
@@ -60,7 +60,7 @@ class Alternatives:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """`part` from `low` to `high` times; `high` None: without a bound."""
+    """`part` from `low` to `high` times; None: any number of times from `low` on."""
 
     part: Part
     low: int
@@ -72,9 +72,9 @@ Part = Letter | Edge | Lookaround | Chain | Alternatives | Repeat
 
 
 def steps_of(part: Part) -> int:
-    """Number of steps of `part` with its repetitions written out: the most visits that one letter costs.
+    """Number of steps of `part` with its repetitions written out. One letter costs at most so many visits.
 
-    Never 0: a repeated empty part costs memory and time too.
+    Never 0: a repeated empty part costs memory and time, too.
     """
     match part:
         case Chain(parts):
@@ -91,7 +91,7 @@ def steps_of(part: Part) -> int:
 
 
 class Matcher:
-    """Matches whole texts against `part`. The caller limits its depth and steps. steps: `steps_of(part)`."""
+    """Matches whole texts against `part`. The caller must limit the depth of `part`, and its steps (`steps_of`)."""
 
     def __init__(self, part: Part) -> None:
         self.steps = steps_of(part)
@@ -147,9 +147,9 @@ def _places(test: Edge | Lookaround, graph: _Graph | None, text: str, holds: Seq
 
 
 class _Graph:
-    """The steps of one pattern; read from the right with `backward`. Step 0 is the end.
+    """The steps of one pattern. With `backward` it is read from the right. Step 0 is the end.
 
-    A step consumes a letter, or none: then it leads directly to several steps, or only where all `needs` (bits) hold.
+    A step may consume a letter. Other steps lead on without a letter, some only where all tests in `needs` (bits) hold.
     """
 
     def __init__(self, part: Part, bits: Mapping[Edge | Lookaround, int], *, backward: bool = False) -> None:
@@ -196,7 +196,7 @@ class _Graph:
         return to
 
     def whole(self, text: str, holds: Sequence[int]) -> bool:
-        """Whether all of `text` matches. holds: tests that hold at each place, as bits."""
+        """Whether all of `text` matches. holds: the tests that hold at each place, as bits."""
         steps = self._begin
         for place, letter in enumerate(text):
             if not steps:
@@ -205,7 +205,7 @@ class _Graph:
         return self._move(steps, holds[len(text)], "")[0]
 
     def places(self, text: str, holds: Sequence[int]) -> list[bool]:
-        """Whether a match ends (backward: begins) at each place of `text`, wherever it begins (ends)."""
+        """For each place of `text`: whether a match ends there (backward: begins there)."""
         order = 1 if not self._backward else -1
         found, steps = [], _NONE
         for letter, held in zip([*text[::order], ""], holds[::order], strict=True):

@@ -1,6 +1,6 @@
-"""Bundles of a namespace or group, and topics, per broker: counted once per snapshot, updated as bundles are placed.
+"""Numbers of topics, and of bundles of a namespace or group, per broker; and namespaces' preferences, which use them.
 
-`NamespacePreferences` chooses by them.
+They are counted once per snapshot, and updated as bundles are placed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BundlesPerBroker:
         self._by_group.clear()
 
     def added(self, bundle: int, broker: int) -> None:
-        """Count one more bundle like `bundle` (row) on `broker` (row): a child of it."""
+        """Count a child of `bundle` (row) on `broker` (row)."""
         self.bundles_of(int(self._cluster.bundles.namespace[bundle]))[broker] += 1
         self._by_group.clear()
 
@@ -87,7 +87,7 @@ class BundlesPerBroker:
 
     @cached_property
     def _groups(self) -> dict[str, list[int]]:
-        """Namespaces (rows) of each anti-affinity group. Names of groups ignore case."""
+        """Namespaces (rows) of each anti-affinity group. Case does not matter in names of groups."""
         groups: dict[str, list[int]] = {}
         for row, space in enumerate(self._cluster.namespaces):
             policy = self._cluster.policies.get(space)
@@ -99,8 +99,8 @@ class BundlesPerBroker:
 class NamespacePreferences:
     """What namespaces prefer among the brokers that they may have: those of their zone, and an even number of bundles.
 
-    A preference removes brokers only while others are left, so it never keeps a bundle without an owner. It is
-    Trimtab's own: Pulsar's modular manager spreads all namespaces or none (loadBalancerDistributeBundlesEvenlyEnabled),
+    A preference removes brokers only while others are left, so it never leaves a bundle without an owner. Pulsar has no
+    such preferences. Its modular manager spreads all namespaces or none (loadBalancerDistributeBundlesEvenlyEnabled),
     and knows zones only as failure domains of anti-affinity groups. crowded: brokers (mask, n) above the overload
     threshold.
     """

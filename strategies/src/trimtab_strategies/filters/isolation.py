@@ -29,7 +29,7 @@ def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, Namespac
 
 
 def _own_problems(isolation: Isolation) -> Iterator[str]:
-    """What is wrong with a policy for any set of brokers."""
+    """What is wrong with a policy, whatever the brokers are."""
     yield from _malformed((*isolation.primary, *isolation.secondary))
     for pattern in isolation.primary:
         if pattern in isolation.secondary:
@@ -48,8 +48,7 @@ def _malformed(patterns: tuple[str, ...]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The brokers that one namespace's policy names: masks (n,) of primary and secondary ones, and the policy's
-    problems."""
+    """The primary and secondary brokers (masks, n) of one namespace's policy, and the policy's problems."""
 
     primary: BoolArray
     secondary: BoolArray

@@ -13,27 +13,28 @@ Percent = Annotated[float, Field(gt=0, le=100)]
 
 
 class Manager(StrEnum):
-    """The load manager of Pulsar whose pipeline is run."""
+    """Which of Pulsar's load managers sets the order of the filters."""
 
     MODULAR = "modular"
     EXTENSIBLE = "extensible"
 
 
 class SelectionParams(WeightedParams):
-    """Parameters of both pipelines; the weights belong to the overload test."""
+    """Parameters of both pipelines. The weights apply to the overload test."""
 
     max_topics: Annotated[int, Field(ge=1)] = 50000
     """Topics that a broker may have.
     Pulsar: loadBalancerBrokerMaxTopics"""
     distribute_evenly: bool = True
-    """Keep only the brokers with the fewest bundles of the namespace; modular only. ``pulsar/system`` always does this.
+    """Keep only the brokers with the fewest bundles of the namespace. Only `Modular` does this. For bundles of
+    `pulsar/system` this filter always applies there.
     Pulsar: loadBalancerDistributeBundlesEvenlyEnabled"""
     prefer_later_versions: bool = False
     """Keep only the brokers that run the latest version found among the candidates.
     Pulsar: preferLaterVersions"""
     overload_threshold: Percent = 85
-    """Percent of weighted usage above which a chosen broker is overloaded and the choice is repeated (modular only).
-    Above it a broker does not count as one with room in a namespace's zone.
+    """Percent of weighted usage above which a broker is overloaded. If the chosen one is, `Modular` chooses again. A
+    broker above it does not count as having room in a namespace's zone.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     failure_domains: bool = False
     """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.
@@ -42,5 +43,5 @@ class SelectionParams(WeightedParams):
     """Class name that a broker's load manager must have; empty: not compared.
     Pulsar: loadManagerClassName"""
     excluded_namespaces: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
-    """Namespaces whose bundles are placed in turn rather than by load; modular only.
+    """Namespaces whose bundles go to one broker after the other, regardless of load. Only `Modular` does this.
     Pulsar: loadBalancerSheddingExcludedNamespaces"""

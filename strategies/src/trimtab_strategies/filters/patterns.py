@@ -1,9 +1,10 @@
 """Regular expressions from users, matched against whole names of hosts and namespaces in bounded time.
 
-Python's own engine tries every way to match. Thirty times ``.?`` takes half a minute for one name, each further ``.?``
-doubles that, and the whole operator waits. So this module parses the patterns, and an `automaton` matches them in
-time proportional to the length of the name times the length of the pattern. The meaning is Python's, which for ASCII
-names equals Java's. Constructs that need a backtracking engine, or that Java reads differently, are refused.
+Python's own engine tries every way to match. Thirty times ``.?`` takes half a minute for one name, and each further
+``.?`` doubles that. Meanwhile the whole operator would wait. So this module parses the patterns, and an `automaton`
+matches them in time proportional to the length of the name times the length of the pattern. Patterns mean what they
+mean in Python, which for ASCII names equals Java. Constructs that need a backtracking engine, or that Java reads
+differently, are refused.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _KEPT = re.IGNORECASE | re.MULTILINE | re.DOTALL | re.ASCII
 
 
 _WIDE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:u(?!00[0-7])|U(?!000000[0-7])|N)")
-"""An escape for a letter that is not ASCII: a class of such letters takes seconds to build."""
+"""An escape for a letter outside ASCII. Such escapes are refused: a class of these letters takes seconds to build."""
 
 
 class _UnsupportedError(ValueError):
@@ -139,7 +140,7 @@ class _PatternReader:
         self._signs, self._at = signs, 0
 
     def whole(self, flags: int) -> Part:
-        """The pattern. flags: of Python, for all of it."""
+        """The whole pattern. flags: Python's flags for all of it."""
         return self._choice(flags)
 
     def _next(self) -> str:

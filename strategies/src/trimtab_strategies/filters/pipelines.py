@@ -1,18 +1,18 @@
 """The two pipelines, and the filters that they share.
 
-Each filter is a mask over the remaining brokers; every broker that it removes carries its reason.
+Each filter is a mask over the remaining brokers. Each broker that it removes gets the filter's reason. After the
+filters, both pipelines apply what the namespace prefers (`NamespacePreferences`).
 
 Modular: policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load manager, version.
-Last, both pipelines apply what the namespace prefers (`NamespacePreferences`).
-When no broker is left, or a version can't be read, all brokers that the policies allow come back. If the chosen broker
-is overloaded, the placement chooses once more among all that the policies allow, not only among those with room.
+When no broker is left, or a version can't be read, all brokers that the policies allow are candidates. If the chosen
+broker is overloaded, the placement chooses once more among all that the policies allow, not only among those with room.
 
 Extensible: load manager, topic limit, version (skipped if one can't be read), anti-affinity, policies. An empty result
 stays empty, and the placement chooses once.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.ModularLoadManagerImpl.selectBroker` and
 `...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Differences: pending and planned moves count as
-landed; where several brokers tie, those that are not overloaded come first instead of a repeated choice; an isolation
+landed; among brokers that tie, those that are not overloaded come first, so the choice is not repeated; an isolation
 policy with a pattern that is not a regular expression is reported and matches no broker.
 """
 
@@ -42,10 +42,10 @@ SYSTEM_NAMESPACE = "pulsar/system"
 
 
 class ActiveSelection(ABC):
-    """A selection on one snapshot: it computes what depends on the snapshot once, and follows planned moves."""
+    """A selection on one snapshot. It computes once what depends on the snapshot, and then counts planned moves."""
 
     def __init__(self, cluster: ClusterLoad, params: SelectionParams, for_excluded: Placement | None) -> None:
-        """Select on `cluster`. for_excluded: the placement of excluded namespaces; None: the usual one."""
+        """Select brokers of `cluster`. for_excluded: the placement for excluded namespaces; None: the usual one."""
         self.cluster, self.params, self.for_excluded = cluster, params, for_excluded
         self.counts = BundlesPerBroker(cluster)
         self.isolation = IsolationRules(cluster.brokers.names, cluster.policies)
@@ -69,15 +69,16 @@ class ActiveSelection(ABC):
     ) -> Choice:
         """The choice of `placement` among the candidates in `brokers` (rows); empty without a candidate.
 
-        memory: the placement's. predicted: the cluster with the load after the moves planned so far. barred: those of
-        `brokers` that receive nothing more now (their cap is full), but still count as available to the policies:
-        otherwise a full primary broker would open the secondary ones.
+        memory: that of the placement. predicted: the cluster with the load after the moves planned so far. barred:
+        those of `brokers` that receive nothing more now, because their cap is reached. They still count as available
+        to the policies. Otherwise bundles would go to secondary brokers once the primary ones have reached their cap.
         """
 
     def kinds(self) -> IntArray:
         """A number (m,) for each bundle: bundles with the same number have the same candidates.
 
-        It tells apart namespaces, bundles with a known non-persistent topic, and owners where a namespace is spread.
+        The number depends on the namespace, on whether the bundle has a known non-persistent topic, and on the owner if
+        the namespace is spread.
         """
         kinds: IntArray = 2 * self.cluster.bundles.namespace
         kinds[list(self._with_non_persistent)] += 1
@@ -88,11 +89,11 @@ class ActiveSelection(ABC):
         return kinds * (len(self.cluster.brokers) + 1) + owner
 
     def moved(self, bundle: int, destination: int) -> None:
-        """Count `bundle` (row) with `destination` (row) from now on."""
+        """Count `bundle` (row) on `destination` (row) from now on."""
         self.counts.moved(bundle, destination)
 
     def added(self, bundle: int, broker: int) -> None:
-        """Count a child of `bundle` (row) with `broker` (row) from now on."""
+        """Count a child of `bundle` (row) on `broker` (row) from now on."""
         self.counts.added(bundle, broker)
 
     def problems(self) -> tuple[HeldBack, ...]:
@@ -111,7 +112,7 @@ class ActiveSelection(ABC):
         return verdict
 
     def strict(self) -> Self:
-        """This selection without preferences. It counts the same bundles."""
+        """This selection without preferences. Both share their counts."""
         without = copy(self)
         without.preferences = None
         return without
@@ -130,7 +131,7 @@ class ActiveSelection(ABC):
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
         """Whether a bundle of an anti-affinity group may leave its owner: not if all `candidates` (rows) have as many.
 
-        As in Pulsar this also holds when the owner has more than the candidates and is not one of them.
+        As in Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None
@@ -140,7 +141,7 @@ class ActiveSelection(ABC):
         return bool(among.min() == 0 or (among != among.min()).any())
 
     def by_policy(self, bundle: int) -> Rule:
-        """The rule of namespace isolation, or, without a policy, of shared brokers that serve such topics."""
+        """The rule of the namespace's isolation; without one: shared brokers that serve the bundle's kind of topics."""
         hosts = self.isolation.of(self._namespace(bundle))
         if hosts is None:
             shared = self.isolation.shared & self._serving(bundle)
@@ -182,7 +183,7 @@ class ActiveSelection(ABC):
         return frozenset(bundle for name, bundle in topics if name.startswith("non-persistent://"))
 
     def _apart(self, bundle: int) -> Rule:
-        """The rule of anti-affinity: least of the group by failure domain, then by broker."""
+        """The rule of anti-affinity: brokers with the least of the group, in failure domains with the least of it."""
         counts = self.counts.of_group(self._group(bundle), by_bundle=self._group_by_bundle)
 
         def apart(rows: IntArray) -> BoolArray:
@@ -203,7 +204,7 @@ class ActiveSelection(ABC):
         return least
 
     def _same_load_manager(self, rows: IntArray) -> BoolArray:
-        """A broker without traits passes; one that names no load manager does not."""
+        """The brokers with the configured load manager. Brokers without traits pass, those with an empty name don't."""
         names, traits = self.cluster.brokers.names, self.cluster.traits
         found = [traits.get(names[row]) for row in rows.tolist()]
         return np.array([t is None or t.load_manager == self.params.load_manager for t in found], dtype=bool)
@@ -280,7 +281,7 @@ class _Modular(ActiveSelection):
         return self.preferred(verdict if verdict.allowed.any() else allowed, bundle, brokers)
 
     def _within_topic_limit(self, rows: IntArray) -> BoolArray:
-        """Brokers with at most the limit; all brokers when there is none."""
+        """Brokers with at most the allowed number of topics; all brokers if there are none of these."""
         within: BoolArray = self.counts.topics[rows] <= self.params.max_topics
         return within if within.any() else ~within
 
@@ -341,8 +342,8 @@ class _Extensible(ActiveSelection):
 class BrokerSelection:
     """A pipeline and its parameters.
 
-    for_excluded: the placement of bundles of `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: the
-    same as for the others.
+    for_excluded: the placement of bundles in `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: that of
+    all other bundles.
     """
 
     manager: Manager = Manager.EXTENSIBLE
@@ -365,7 +366,7 @@ Rule = Callable[[IntArray], BoolArray]
 
 
 def narrowed(verdict: Verdict, brokers: IntArray, rule: Rule, reason: Reason) -> Verdict:
-    """The verdict after `rule` for the remaining brokers; without any left it stays unchanged."""
+    """The verdict after applying `rule` to the remaining brokers; unchanged if none remains."""
     within = verdict.allowed
     rows = brokers[within]
     kept = rule(rows) if len(rows) else within[:0]

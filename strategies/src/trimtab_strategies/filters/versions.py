@@ -18,7 +18,7 @@ Precedence = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 class UnknownVersionError(ValueError):
-    """A version that can't be compared; the text names it."""
+    """A version that can't be compared. The message names it."""
 
 
 def precedence(version: str) -> Precedence:

@@ -21,7 +21,7 @@ from trimtab_strategies.model.reason import Reason
 
 FloatArray = npt.NDArray[np.float64]
 SmallFloatArray = npt.NDArray[np.float32]
-"""Half as large as `FloatArray`: what is kept for minutes, for every bundle."""
+"""Half as large as `FloatArray`, for data of every bundle that is kept for minutes."""
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
@@ -55,7 +55,7 @@ def _check_shape(what: str, array: npt.NDArray[Any], expected: tuple[int, ...]) 
 
 
 _VALID: deque[tuple[IntArray, int, int]] = deque(maxlen=6)
-"""Read-only rows that were found valid lately, with their bounds: most snapshots share them with the one before."""
+"""Read-only rows that were found valid lately, with their bounds. Most snapshots share them with the previous one."""
 
 
 def _check_rows(what: str, rows: IntArray, least: int, count: int, meaning: str) -> None:
@@ -68,11 +68,11 @@ def _check_rows(what: str, rows: IntArray, least: int, count: int, meaning: str)
 
 
 _UNIQUE: deque[tuple[str, ...]] = deque(maxlen=4)
-"""Names that were found to be unique lately: most snapshots have the names of the one before, in the same tuple."""
+"""Names that were found to be unique lately. Most snapshots share the tuple of names with the previous one."""
 
 
 def _check_unique(what: str, names: tuple[str, ...]) -> None:
-    if any(names is known for known in tuple(_UNIQUE)):  # other threads add to it
+    if any(names is known for known in tuple(_UNIQUE)):  # a copy: other threads add to it
         return
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
@@ -81,7 +81,7 @@ def _check_unique(what: str, names: tuple[str, ...]) -> None:
 
 
 _INDEX: deque[tuple[tuple[str, ...], Mapping[str, int]]] = deque(maxlen=4)
-"""The rows of names that were asked for lately: most snapshots have the names of the one before."""
+"""Tuples of names that were used lately, with the row of each name. Most snapshots share them with the previous one."""
 
 
 def _index(names: tuple[str, ...]) -> Mapping[str, int]:
@@ -102,7 +102,7 @@ class Brokers:
                    which counts as 0 % (Pulsar does the same); NaN usage means unknown.
     traffic:       (n, 4) columns `TRAFFIC`, the broker's own totals, which may differ from the sum over its bundles.
     age:           (n,) seconds since the newest sample, +inf if there never was one.
-    ready, schedulable, trusted: (n,) it is alive; it may receive bundles; its data is reliable.
+    ready, schedulable, trusted: (n,) whether it is alive; may receive bundles; has reliable data.
     """
 
     names: tuple[str, ...]
@@ -139,14 +139,14 @@ class Bundles:
 
     names:       ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU`` (Pulsar's spelling).
     namespace:   (m,) row of `ClusterLoad.namespaces`.
-    owner:       (m,) row of the broker that owns it, or will own it once its pending move lands; -1 none.
+    owner:       (m,) row of the broker that owns it, or will own it once its pending move lands; -1 if none.
     short, long: (m, 4) columns `TRAFFIC`, short-term and long-term averages; NaN when never measured. Such a bundle
                  counts as owned but is never chosen for a move.
     topics, sessions: (m,) numbers of topics, and of producers plus consumers.
-    last_unload: (m,) epoch seconds of its last move, NaN never.
-    pinned:      (m,) a user pinned it to its owner.
-    in_flight:   (m,) a move of it is pending.
-    moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 none.
+    last_unload: (m,) epoch seconds of its last move, NaN if never moved.
+    pinned:      (m,) whether a user pinned it to its owner.
+    in_flight:   (m,) whether a move of it is pending.
+    moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 if none.
     moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is pending, then
                  falling to 0 within the averaging window of the rates).
     newest:      (m, 4) columns `TRAFFIC`, the newest sample before any averaging; NaN when it is not known.
@@ -223,7 +223,7 @@ class Bundles:
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics of the bundles whose topics are known (usually the hot ones); t rows. They weight a split.
+    """The topics of the bundles whose topics are known (usually the hot ones); t rows. Splits are weighted by them.
 
     names:   full topic names, ``persistent://tenant/namespace/topic``.
     bundle:  (t,) row of the bundle.
@@ -248,7 +248,7 @@ class Topics:
 
 
 NO_TOPICS = Topics((), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(TRAFFIC))))
-"""No bundle's topics are known."""
+"""The topics when those of no bundle are known."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class RecentSamples:
     """What was measured in the last minutes, oldest first: k rows of a minute each. NaN: not measured in that minute.
 
     time:    (k,) epoch seconds of the newest sample of each row, ascending.
-    bundles: k arrays (m, 3), columns `SAMPLED`, wherever the bundle was then.
+    bundles: k arrays (m, 3), columns `SAMPLED`, whichever broker had the bundle then.
     cpu:     (k, n) cores that each broker used.
     traffic: (k, n, 3) columns `SAMPLED`, each broker's own totals, measured together with `cpu`.
     assumed: number of leading rows that were not measured minute by minute: they repeat the bundles' averages.
@@ -285,7 +285,7 @@ class RecentSamples:
         return len(self.time)
 
     def last(self, minutes: int) -> RecentSamples:
-        """The newest rows, at most so many."""
+        """The newest rows, at most `minutes` of them."""
         first = max(0, len(self) - minutes)
         rows, assumed = slice(first, None), max(0, self.assumed - first)
         return RecentSamples(self.time[rows], self.bundles[rows], self.cpu[rows], self.traffic[rows], assumed)
@@ -304,11 +304,11 @@ class DataQuality:
     """How reliable the snapshot is.
 
     dropped:  number of unused samples by cause, as the load source names it (``NaN``, ``AboveLimit``, ...).
-    missing_brokers, missing_bundles: expected by the resources, absent from the source.
+    missing_brokers, missing_bundles: number of those that exist in the cluster, but not in the source.
     failed:   (shard or query, error text) of every part of the source that did not answer.
     warnings: the source's own warnings about its answer (``warnings`` of Prometheus: partial data).
     doubts:   by broker's name, why it is not trusted, where that is known.
-    notes:    oddities that do not make the data partial (a duplicate series, a clock).
+    notes:    oddities that do not make the data partial (a duplicate series, a clock that differs).
     """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -332,7 +332,7 @@ class ClusterLoad:
     traits: by name of broker; policies: by namespace. Names without one may be absent.
     publish_gaps: by namespace, median seconds for which a move interrupts publishers; only where that was measured.
     withheld: by name, bundles that balancing must leave where they are, and why.
-    recent:   the last minutes, in the rows of `brokers` and `bundles`; None: they are not kept.
+    recent:   the last minutes, with the rows of `brokers` and `bundles`; None if they are not kept.
     """
 
     brokers: Brokers

@@ -1,4 +1,4 @@
-"""What people and the platform say of brokers and namespaces: traits, isolation, and rules for their bundles."""
+"""What people and the platform declare about brokers and namespaces: traits, isolation, and rules for bundles."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 class BrokerTraits:
     """Properties of a broker that its load does not show.
 
-    version:        the broker's software version, e.g. ``4.2.4``; empty unknown.
-    failure_domain: name of the domain (zone, rack) it fails with; empty none.
-    load_manager:   class name of its load manager; empty unknown.
+    version:        the broker's software version, e.g. ``4.2.4``; empty if unknown.
+    failure_domain: name of the domain (zone, rack) it fails with; empty if none.
+    load_manager:   class name of its load manager; empty if unknown.
     persistent, non_persistent: whether it serves such topics.
     weight:         set by a user: the load it should carry, as a multiple of the average of brokers without a weight;
-                    NaN none.
-    started:        epoch seconds at which its pod, or the newest of the pod's containers, started; NaN unknown.
+                    NaN if none.
+    started:        epoch seconds at which its pod, or the newest of the pod's containers, started; NaN if unknown.
     """
 
     version: str = ""
@@ -28,14 +28,14 @@ class BrokerTraits:
 
 
 UNKNOWN_TRAITS = BrokerTraits()
-"""Traits of a broker without any."""
+"""Traits of a broker of which none are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """Which brokers may own a namespace's bundles: regular expressions that must match a broker's whole host name.
 
-    Primary hosts always may. Secondary ones may while fewer than `min_available` primary ones are available.
+    Primary hosts may always own them. Secondary ones may while fewer than `min_available` primary ones are available.
     """
 
     primary: tuple[str, ...]
@@ -48,10 +48,11 @@ class NamespacePolicy:
     """Rules for a namespace's bundles.
 
     isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
-    anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty none.
-    unload:              whether its bundles may move. last: whether only when a plan without them would move nothing.
-    spread:              whether each broker has about as many of its bundles.
-    zone:                failure domain whose brokers get its bundles while they have room; empty none.
+    anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty if none.
+    unload:              whether its bundles may move. last: whether they move only if a plan without them would move
+                         nothing.
+    spread:              whether its bundles are spread evenly over brokers, by number.
+    zone:                failure domain whose brokers get its bundles while they have room; empty if none.
     """
 
     isolation: Isolation | None = None
@@ -63,4 +64,4 @@ class NamespacePolicy:
 
 
 NO_POLICY = NamespacePolicy()
-"""Policy of a namespace without one."""
+"""The policy of a namespace that declares none."""

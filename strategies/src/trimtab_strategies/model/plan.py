@@ -1,7 +1,7 @@
 """`Plan`: what to do, the change it predicts, and what was held back and why.
 
 It also names alternatives: other brokers for the first moves, and the largest bundles that stay on the busiest
-brokers. That part has a fixed size; it answers people's questions about the plan.
+brokers. Their number is limited. They answer people's questions about the plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def some(items: Sequence[T], most: int = 5, between: str = ", ", words: Callable[[T], str] = str) -> str:
-    """The first `most` of `words`, and how many more there are: ``a, b and 3 more``."""
+    """The first `most` items as `words`, and how many more there are: ``a, b and 3 more``."""
     more = len(items) - most
     return between.join(map(words, items[:most])) + (f" and {more} more" if more > 0 else "")
 
@@ -31,7 +31,7 @@ def some(items: Sequence[T], most: int = 5, between: str = ", ", words: Callable
 class Move:
     """Give `bundle` to `destination`. `source` is empty when it had no owner.
 
-    load: estimated percentage points of its source's CPU that the bundle causes (`explain` shows it), NaN unknown.
+    load: estimated percentage points of its source's CPU that the bundle causes (`explain` shows it), NaN if unknown.
     """
 
     bundle: str
@@ -46,9 +46,9 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Divide `bundle` at `boundaries` (hashes strictly inside its range, ascending): n of them make n + 1 children.
+    """Divide `bundle` at n `boundaries` (hashes strictly inside its range, ascending) into n + 1 children.
 
-    source: its owner, empty none. destinations: an owner for each child, ascending by range; empty when all stay.
+    source: its owner, empty if none. destinations: an owner for each child, ascending by range; empty if all stay.
     """
 
     bundle: str
@@ -66,7 +66,7 @@ class Split:
 class HeldBack:
     """An action that was considered and not taken. `subject` names a broker or bundle, or is empty for the cycle.
 
-    count: number of brokers or bundles it is about.
+    count: number of brokers or bundles that this entry is about.
     """
 
     subject: str
@@ -97,15 +97,15 @@ NOTHING_CONSIDERED = Considered()
 class Plan:
     """Moves in the order in which they should be made, and the broker usage before and (as predicted) after.
 
-    before, after: (n, 5) percent 0-100+ per broker and resource, NaN unknown; rows as in the `ClusterLoad` it was
-                   made from.
+    before, after: (n, 5) percent per broker and resource, also above 100, NaN if unknown; rows as in the `ClusterLoad`
+                   that the plan was made from.
     brokers: the names of those rows.
     splits: made before the moves; a bundle that is split is not moved in the same plan.
     target_weights: the weight that each broker should carry, if the strategy uses weights; empty otherwise.
     carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
     considered: the alternatives, for people who ask why.
-    cause: why the shedder's moves are made, with figures; empty if their reasons say it all.
-    verdict: why the shedder moves nothing; None if it moves something or was not asked.
+    cause: why the shedder's moves are made, with figures; empty if their reasons say enough.
+    verdict: why the shedder moves nothing; None if it moves something or did not run.
     """
 
     moves: tuple[Move, ...]
@@ -158,7 +158,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A broker that did not get a bundle. after: weighted usage (percent) it would have reached, NaN unknown."""
+    """A broker that did not get a bundle. after: weighted usage (percent) it would have reached, NaN if unknown."""
 
     broker: str
     reason: Reason
@@ -169,8 +169,8 @@ class Rejected:
 class Candidates:
     """The possible destinations of one move.
 
-    before: weighted usage (percent) of the source at that point of the plan. after: of the destination with the bundle.
-    rejected: the least used of the other brokers, in that order. others: the remaining brokers, by reason.
+    before: weighted usage (percent) of the source at that point of the plan. after: that of the destination with the
+    bundle. rejected: the least used of the other brokers, by usage. others: the remaining brokers, by reason.
     """
 
     bundle: str
@@ -182,7 +182,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Staying:
-    """A bundle that stays with its broker. load: percentage points of its CPU that the bundle causes, NaN unknown."""
+    """A bundle that stays. load: percentage points of its broker's CPU that the bundle causes, NaN if unknown."""
 
     bundle: str
     broker: str

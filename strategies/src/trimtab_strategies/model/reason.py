@@ -1,7 +1,7 @@
 """Why something was done or not done: one closed vocabulary.
 
-The same words appear unchanged as log field, metric label, condition reason and report column. They are Pulsar's own
-words (`UnloadDecision.Reason`) where Pulsar has one.
+Log fields, metric labels, condition reasons and report columns all use these words. They are Pulsar's own words
+(`UnloadDecision.Reason`) where Pulsar has one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Reason(StrEnum):
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git requested it
     ADOPTED = "Adopted"  # the owner changed without a request, and the desired owner follows it
-    FOUND = "Found"  # the owner at the first observation: nothing moved
+    FOUND = "Found"  # the owner when the bundle was first seen: nothing moved
     RESTORED = "Restored"  # a pinned bundle left its owner, and moves back
     DRAINED = "Drained"  # the source is being drained
     ROLLING_OUT = "RollingOut"  # the source restarts, or is about to; as a reason not to move: brokers are restarting
@@ -50,9 +50,9 @@ class Reason(StrEnum):
 
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
-    HIT_COUNT = "HitCount"  # the condition has not held for enough cycles
+    HIT_COUNT = "HitCount"  # the reason to act has not lasted for enough cycles
     AVERAGING = "Averaging"  # brokers differ now, but not for long enough, or not yet in the strategy's average
-    COOL_DOWN = "CoolDown"  # moved too recently to be moved again
+    COOL_DOWN = "CoolDown"  # the bundle moved too recently to be moved again
     NO_BUNDLES = "NoBundles"  # the broker has no bundle that may leave it
     SOLE_BUNDLE = "SoleBundle"  # the broker is overloaded by a single bundle: split it or add partitions
     NO_BROKERS = "NoBrokers"  # fewer than two brokers can take part
@@ -69,22 +69,22 @@ class Reason(StrEnum):
     SOURCE_UNAVAILABLE = "SourceUnavailable"  # the source did not answer at all
 
     # why nothing moved: the guard
-    PAUSED = "Paused"  # the policy or an annotation pauses it
-    DRY_RUN = "DryRun"  # shown, not done
+    PAUSED = "Paused"  # the policy is paused, by its spec or by an annotation
+    DRY_RUN = "DryRun"  # the plan is shown, not carried out
     SHADOW = "Shadow"  # the policy is a shadow: it moves virtual bundles only
-    NO_ACTING_POLICY = "NoActingPolicy"  # a shadow has no policy beside it to be compared with
-    NOT_APPROVED = "NotApproved"  # proposed, and not approved yet
+    NO_ACTING_POLICY = "NoActingPolicy"  # a shadow has no acting policy to be compared with
+    NOT_APPROVED = "NotApproved"  # the plan is proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
-    QUARANTINED = "Quarantined"  # it returned several times: left alone for a while
+    QUARANTINED = "Quarantined"  # the bundle returned several times: it is left alone for a while
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act automatically now
-    COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts its moves: it only advises for a while
+    COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts the moves: for a while plans are only shown
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
     SPLITTING = "Splitting"  # it is being split
     CYCLE_CAP = "CycleCap"  # the policy's limit of moves per cycle is reached
     BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached
     HOUR_CAP = "HourCap"  # the policy's limit of moves per hour is reached
-    DISRUPTION_BUDGET = "DisruptionBudget"  # the budget of the policy or of its namespace has too little left
+    DISRUPTION_BUDGET = "DisruptionBudget"  # the budget of the policy or of the bundle's namespace has too little left
     PACE = "Pace"  # enough moves to the broker are pending for the time that clients need to reconnect there
     LAST_PRIORITY = "LastPriority"  # its namespace has the priority Last, and other bundles can move
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles

@@ -1,1 +1,1 @@
-"""Placements: one module per strategy that chooses the broker that a bundle should go to."""
+"""Placements: one module for each strategy that chooses the broker of a bundle."""

@@ -3,11 +3,12 @@
 Idea. A broker's load is the sum of the long-term message rates of its bundles, including those that it received since
 the last snapshot. The least loaded broker gets the bundle. A broker above `overload_threshold` gets none.
 
-Formula. score = long-term rate in plus out over the bundles that it owns and has just received; infinite when its usage
-(weighted maximum of the resources' percent) is above the limit. best = those with the least score, all of them when
-every candidate is overloaded. A bundle that was never averaged counts 50 messages/s in each direction.
+Formula. score = long-term rate, in plus out, summed over the bundles that a broker owns or has just received; infinite
+when its usage (weighted maximum of the resources' percent) is above the limit. best = the candidates with the least
+score, or all of them when every candidate is overloaded. A bundle that was never averaged counts 50 messages/s in each
+direction.
 
-When it helps. Similar brokers and messages of similar size; bundles placed one after the other spread well, as each
+When it helps. Similar brokers and messages of similar size. Bundles that are placed together spread well, because each
 placement counts the ones before it. It is Pulsar's default placement up to 4.x.
 When it hurts. Messages of very different sizes or cost, brokers of different sizes: it counts messages, not usage. A
 new broker gets everything until it has as many messages as the others.
@@ -49,13 +50,13 @@ class LeastLongTermMessageRateParams(WeightedParams):
 class LeastLongTermMessageRate:
     """See the module.
 
-    Memory: ``now`` of the last snapshot; ``brokers.longTerm``, the messages/s of the bundles that each broker owns in
-    it; and ``brokers.preallocated``, those of the bundles that it received since.
+    Memory: ``now`` of the last snapshot; ``brokers.longTerm``, the messages/s of the bundles that each broker owned
+    then; and ``brokers.preallocated``, those of the bundles that it has received since.
     """
 
     params: LeastLongTermMessageRateParams
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the bundle does not matter
         """The candidates with the least score."""
         memory = self.seen(cluster, memory)
         names = [cluster.brokers.names[row] for row in candidates.tolist()]
@@ -73,7 +74,7 @@ class LeastLongTermMessageRate:
         return remember(memory, "preallocated", name, before + _both_ways(cluster.bundles.long[[bundle]]))
 
     def seen(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory for this snapshot: computed once, as the sum over all bundles is slow."""
+        """The memory for this snapshot. It is computed once, because the sum over all bundles is slow."""
         if memory.get("now") == cluster.now:
             return memory
         carried = _carried(cluster.bundles.long, cluster.bundles.owner, len(cluster.brokers))

@@ -1,18 +1,18 @@
 """LeastResourceUsageWithWeight: any broker that is clearly below the average, picked at random.
 
 Idea. Among the candidates take those whose smoothed usage is at least `average_difference` points below the average of
-the candidates; when there is none, all candidates are equally good. The random pick spreads bundles that are placed
-together over all brokers with room; a strict minimum would not.
+the candidates. If there is none, all candidates are equally good. The random choice spreads bundles that are placed
+together over all brokers with room. A strict minimum would send them all to one broker.
 
 Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema over
-the candidates; best = those with ema + d <= a.
+the candidates; best = those with ema + d <= a, where d is `average_difference`.
 
-Two forms, as Pulsar has two managers. `LeastResourceUsageWithWeight` (modular) advances its average at *every call*, so
-it follows the number of placements rather than time; a broker without bundles or messages loses its history.
-`ExtensibleLeastResourceUsageWithWeight` counts heap memory too. Its average advances once per snapshot of the cluster,
-as in Pulsar, where brokers' reports advance it; load that the plan has moved since counts at once and in full.
+There are two forms, because Pulsar has two load managers. `LeastResourceUsageWithWeight` (modular) advances its average
+at *every call*, so it follows the number of placements rather than time. A broker without bundles or messages loses its
+history. `ExtensibleLeastResourceUsageWithWeight` counts heap memory, too. Its average advances once per snapshot of the
+cluster. In Pulsar, brokers' reports advance it. Load that the plan has moved since counts immediately and in full.
 
-When it helps. Together with a shedder that moves several bundles at once. When it hurts. If no broker is
+When it helps. Together with a shedder that moves several bundles in one cycle. When it hurts. If no broker is
 `average_difference` below the average, placement is random, and may choose the fullest.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.LeastResourceUsageWithWeight` and
@@ -62,7 +62,7 @@ class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightP
 
 
 def with_room(ema: FloatArray, difference: float) -> BoolArray:
-    """Which of the brokers (`ema`: ratio, NaN unknown) are `difference` (points) below the average; all if none is."""
+    """The brokers (mask) whose `ema` (ratio, NaN: unknown) is `difference` points below the average; all if none is."""
     known = np.isfinite(ema)
     below: BoolArray = ema + difference / 100 <= mean(ema[known])
     return below if below.any() else np.ones(len(ema), dtype=bool)
@@ -72,13 +72,13 @@ def with_room(ema: FloatArray, difference: float) -> BoolArray:
 class LeastResourceUsageWithWeight:
     """The modular form, see the module.
 
-    Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; and of the last snapshot its ``now`` and
-    the names of the brokers without a bundle (``empty``), which would be slow to find at every call.
+    Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; ``now`` of the last snapshot; and
+    ``empty``, the names of its brokers without a bundle, which would be slow to find at every call.
     """
 
     params: LeastResourceUsageWithWeightParams
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the bundle does not matter
         """The candidates that have room."""
         if memory.get("now") != cluster.now:
             memory = {**memory, "now": cluster.now, "empty": _without_bundles(cluster)}
@@ -101,8 +101,8 @@ class ExtensibleLeastResourceUsageWithWeight:
 
     params: ExtensibleLeastResourceUsageWithWeightParams
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
-        """The candidates that have room; one without data only when no candidate has data."""
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the bundle does not matter
+        """The candidates that have room. Candidates without data count only if no candidate has data."""
         if memory.get("now") != cluster.now:
             memory = self.advanced(cluster, memory)
         names = _names(cluster, candidates)

@@ -1,7 +1,7 @@
 """RoundRobin: one broker after the other, regardless of their load.
 
-Idea. Go through a list of the candidates in turn. The list stays while its length is right and the next broker is still
-a candidate, so the sequence goes on when the candidates come in another order.
+Idea. Go through a list of the candidates in turn. The list is kept while its length equals the number of candidates and
+the next broker in it is a candidate. So the sequence continues when the candidates come in another order.
 
 Formula. k-th call: list[k mod length]; the list is rebuilt when its length is not the number of candidates, or when the
 broker at that place is not a candidate.
@@ -10,7 +10,7 @@ When it helps. For bundles without load data: a new namespace, a first start. Wh
 shedder's bundles: the next broker may be the busiest.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector`, with equal decisions. Java
-builds its list in the order of a hash set; here the brokers' names are in order.
+builds its list in the order of a hash set. Here the list is sorted by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
 
 LARGEST_COUNT = 2147483647
-"""After this call the counter starts at 0 again."""
+"""After this count the counter starts at 0 again."""
 
 
 class RoundRobinParams(StrategyParams):
@@ -40,7 +40,7 @@ class RoundRobin:
 
     params: RoundRobinParams
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - every bundle is alike to it
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the bundle does not matter
         """The next candidate."""
         name, after = next_turn(sorted(cluster.brokers.names[row] for row in candidates.tolist()), memory)
         return Choice(np.array([cluster.brokers.index[name]]), after)

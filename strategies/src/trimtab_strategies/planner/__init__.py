@@ -1,4 +1,4 @@
-"""The planner turns the answers of a shedder and a placement into a `Plan`.
+"""The planner turns the results of a shedder and a placement into a `Plan`.
 
-It holds drains, the assignment of unowned bundles, splits, and predictions. It holds no strategy.
+The package also handles drains, the assignment of unowned bundles, splits, and predictions. It contains no strategy.
 """

@@ -1,8 +1,8 @@
 """Assign an owner to bundles that no broker serves. This is not balancing, so no cap and no cool-down applies.
 
-The placement chooses among the brokers with load data. A bundle that was never measured counts as an average one, so a
-hundred new bundles spread out instead of all going to the broker that is least used now. On a cluster without trusted
-data (a new one) the broker with the fewest bundles gets the next one.
+The placement chooses among the brokers with load data. A bundle that was never measured counts as an average one.
+Otherwise a hundred new bundles would all go to the broker that is least used now. On a cluster without trusted data (a
+new one) the broker with the fewest bundles gets the next one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trimtab_strategies.usage import (
 )
 
 
-def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
+def assign(  # noqa: PLR0917 - the arguments of `decide`
     cluster: ClusterLoad,
     bundles: IntArray,
     placement: Placement,
@@ -44,10 +44,10 @@ def assign(  # noqa: PLR0917 - the nouns of `decide`, in its order
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
 
-    The placement decides among brokers with trusted data; when those are fewer than `limits.min_trusted_brokers` of the
+    The placement decides among brokers with trusted data. If those are fewer than `limits.min_trusted_brokers` of the
     ready ones, the number of bundles decides among all. Among equally good brokers `rng` picks one with the fewest
-    bundles. `reason` is given to every move. A bundle that no broker may have (by `selection`, or by what its namespace
-    asks for) waits.
+    bundles. `reason` is the reason of every move. A bundle that no broker may have (by `selection`, or by the rules of
+    its namespace) waits.
 
     restarted: names of the brokers that have already restarted while others have yet to. The least used of them comes
     first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.
@@ -119,7 +119,7 @@ class _Housing:
         )
 
     def move(self, bundle: int, chosen: int, load: FloatArray, traffic: FloatArray, reason: Reason) -> Move:
-        """Add the bundle's expected load and count to the broker (row) that was chosen."""
+        """The move of a bundle to the `chosen` broker (row). Counts the bundle there, with its expected load."""
         self._counts[chosen] += 1
         self.memory = self.choosing.chosen(bundle, chosen, self.predicted.cluster, self.memory)
         self.predicted.add(chosen, load, traffic)
@@ -148,7 +148,7 @@ class _Housing:
         return self.choosing.without_preferences() if full.all() else self.choosing
 
     def fewest(self, brokers: IntArray) -> int:
-        """One of those with the fewest bundles."""
+        """One of `brokers` (rows): at random among those with the fewest bundles."""
         counts = self._counts[brokers]
         tied = brokers[counts == counts.min()]
         return int(tied[self.rng.integers(len(tied))])
@@ -157,7 +157,7 @@ class _Housing:
 def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
     """The cluster with an estimated load for brokers (names) that `restarted` so recently that they have no samples.
 
-    Each carries what its bundles are expected to cause. Its limit is the median of the trusted brokers' limits.
+    The load of such a broker is the expected load of its bundles. Limits that it lacks are medians of trusted brokers.
     """
     if not restarted:
         return cluster
@@ -184,8 +184,8 @@ def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
 def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, FloatArray]:
     """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will add to their next broker.
 
-    A measured bundle causes what its traffic causes on average over all trusted brokers; an unmeasured one causes what
-    the average measured bundle causes. 0 as long as nothing has been measured.
+    The load of a measured bundle is what its traffic causes on average over all trusted brokers. An unmeasured bundle
+    counts as an average measured one. 0 as long as nothing has been measured.
     """
     known = measured(cluster)
     short = np.where(known[:, np.newaxis], cluster.bundles.short, 0.0)

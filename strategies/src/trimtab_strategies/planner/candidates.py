@@ -22,7 +22,7 @@ from trimtab_strategies.protocols import NOTHING, Choice, Destinations, Placemen
 
 
 def selection_on(cluster: ClusterLoad, selection: BrokerSelection | None) -> ActiveSelection | None:
-    """The selection on `cluster`. The policies of namespaces hold even when no selection is configured."""
+    """The selection applied to `cluster`. Without a selection, the policies of namespaces still apply."""
     if selection is None and cluster.policies:
         selection = BrokerSelection()
     return None if selection is None else selection.on(cluster)
@@ -59,13 +59,13 @@ class DestinationChoice:
         return rows
 
     def without_preferences(self) -> DestinationChoice:
-        """The same choice, where namespaces have rules but no preferences."""
+        """The same choice without namespaces' preferences. Their rules still apply."""
         return self if self.selecting is None else replace(self, selecting=self.selecting.strict())
 
     def destinations(self, cluster: ClusterLoad) -> Destinations | None:
-        """The brokers that each bundle may go to; None without a selection: any of `brokers`.
+        """The brokers that each bundle may go to; None if there is no selection, so that it may go to any of `brokers`.
 
-        Bundles of a namespace share one row; anti-affinity may forbid more, which each move is checked for.
+        Bundles of a namespace share one row. Anti-affinity may forbid more brokers; each move is checked for that.
         """
         if self.selecting is None:
             return None
@@ -109,7 +109,7 @@ class DestinationChoice:
 class _AnyBroker:
     """A placement that ranks all candidates equally."""
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - so it looks at nothing
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - it needs none of them
         """All candidates."""
         return Choice(candidates, memory)
 
@@ -120,13 +120,13 @@ class LeastLoaded:
 
     predicted: PredictedLoad
 
-    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the load says it all
-        """The least used broker, and those that are used as little."""
+    def best(self, cluster: ClusterLoad, bundle: int, candidates: IntArray, memory: Mapping[str, Any]) -> Choice:  # noqa: ARG002 - the load decides
+        """The least used broker, and those that are used equally little."""
         usage = np.nan_to_num(self.predicted.pressure(candidates))
         return Choice(candidates[usage <= usage.min() + _ALIKE], memory)
 
 
 _ALIKE = 1e-9
-"""Difference of usage (ratio) below which two brokers count as equally used."""
+"""Two brokers whose usage (ratio) differs by less than this count as equally used."""
 
 _ANY_BROKER = _AnyBroker()

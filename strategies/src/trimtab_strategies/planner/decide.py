@@ -1,4 +1,4 @@
-"""One decision: run a pair of strategies under the guard and make a `Plan` of their answers."""
+"""One decision: run a pair of strategies under the guard, and make a `Plan` from their results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent,
 __all__ = ["Pair", "assign", "chance", "decide"]
 
 MAX_ROUNDS = 10
-"""Rounds in one decision in which the shedder may offer other bundles when no broker can take the first ones."""
+"""The most times that the shedder runs in one decision: again without the bundles that no broker can take."""
 
 
 _NO_FIGURES = np.empty((0, len(RESOURCES)))
@@ -58,7 +58,7 @@ _NO_FIGURES = np.empty((0, len(RESOURCES)))
 class Pair:
     """The strategies of one decision.
 
-    weights:   resource weights by which the planner compares brokers; the shedder's own.
+    weights:   resource weights by which the planner compares brokers; those of the shedder.
     selection: the filters before the placement; None: only the policies of namespaces apply.
     splitter:  splits bundles before any are moved; None: no bundle is split.
     """
@@ -71,8 +71,9 @@ class Pair:
 
 
 def chance(now: float) -> np.random.Generator:
-    """The generator of the cycle at `now` (epoch seconds): so a cycle can be repeated from its history, which keeps
-    milliseconds.
+    """The random generator of the cycle at `now` (epoch seconds).
+
+    It depends on whole milliseconds, as the history keeps them. So a recorded cycle can be repeated.
     """
     return np.random.default_rng(round(now * 1000))
 
@@ -88,15 +89,15 @@ def decide(
     drains: Drains = NO_DRAINS,
     audited: bool = True,
 ) -> Decision:
-    """The moves and splits of `pair` within `limits`, and what stays with its reason.
+    """The moves and splits of `pair` within `limits`, and what stays, with reasons.
 
-    memory: returned by the last decision. rng: picks among equally good destinations. moved_last_hour: moves made in
-    the hour before `cluster.now`. When the guard refuses the cycle, nothing moves and the memory stays unchanged, since
-    doubtful data must not enter the averages. drains: brokers to be emptied regardless of the load; while they pause
+    memory: the one that the last decision returned. rng: picks among equally good destinations. moved_last_hour: moves
+    made in the hour before `cluster.now`. drains: brokers to be emptied regardless of the load. While they pause
     balancing, neither the shedder nor the splitter runs, and both keep their memory. audited: whether the plan has
     the usage of the brokers before and after, and says what was considered, for people who ask why.
 
-    Namespaces with the priority Last take part only if a plan without their bundles would do nothing.
+    If the guard refuses the cycle, nothing moves. The memory stays unchanged, since doubtful data must not enter the
+    averages. Namespaces with the priority Last take part only if a plan without their bundles would do nothing.
     """
 
     def planned(seen: ClusterLoad) -> Decision:
@@ -189,7 +190,7 @@ def _considered(placing: MovePlanner, shedding: Shedding) -> Considered:
 
 
 def _verdict(held_back: Sequence[HeldBack]) -> HeldBack | None:
-    """Why nothing is shed: the first verdict on the whole cluster, else the first reason."""
+    """Why nothing is shed: the first entry about the whole cluster, or else the first one."""
     return next((held for held in held_back if held.reason in VERDICTS), held_back[0] if held_back else None)
 
 
@@ -207,9 +208,9 @@ def _shed_and_place(
     placing: MovePlanner,
     memory: Mapping[str, Any],
 ) -> tuple[Shedding, list[Move]]:
-    """The shedder's answer, and the moves made of it.
+    """The shedder's result, and the moves that follow from it.
 
-    When no broker can take a bundle without ending up worse than its owner, the shedder runs again without that bundle
+    If every broker would end up worse with a bundle than its owner is now, the shedder runs again without that bundle,
     on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and keep its small ones.
     """
     restricted = placing.choosing.selecting is not None and isinstance(shedder, ChoosesDestinations)
@@ -238,7 +239,10 @@ def shed(
     *,
     destinations: Destinations | None = None,
 ) -> Shedding:
-    """Run the shedder on the brokers that take part, without the `unplaced` bundles (mask, m); in rows of `cluster`."""
+    """Run the shedder on the brokers that take part, without the `unplaced` bundles (mask, m).
+
+    The result has the rows of `cluster`.
+    """
     part = allowed.may_shed.allowed
     if destinations is not None and isinstance(shedder, ChoosesDestinations):
         shedder = shedder.among(destinations.only(part))
@@ -259,7 +263,7 @@ def shed(
 def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
     """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it.
 
-    A ready broker that is left out stays in `quality.doubts`, so that a strategy does not take it for gone.
+    A ready broker that is left out stays in `quality.doubts`, so that strategies do not believe that it is gone.
     """
     brokers = cluster.brokers
     row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last entry is for unowned bundles (-1)

@@ -2,13 +2,13 @@
 
 A broker that is *drained* gives away all its bundles, through the placement. The broker that restarts *next* gives its
 bundles away before its restart, and only to brokers that have *restarted*: from any other broker they would have to
-move again. So each bundle moves once in a rolling restart, except those of the first broker, for which no restarted
-broker exists yet.
+move again. So each bundle moves once in a rolling restart. The exceptions are those of the first broker, because no
+broker has restarted before it.
 
 The caps apply. Cool-down and quarantine don't: they limit moves made because of load. A destination stays below
-`OVERLOAD_LINE`. Before a restart no destination gets more than its fair share with one broker missing; otherwise the
-brokers that restarted first would carry everything. Pinned bundles stay, and so do namespaces that are excluded from
-balancing.
+`OVERLOAD_LINE`. Before a restart, no destination gets more than a fair share: the load divided among all brokers but
+one. Otherwise the brokers that restarted first would carry everything. Pinned bundles stay, and so do the bundles of
+namespaces that are excluded from balancing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trimtab_strategies.protocols import NOTHING, RestsAfterSplits, Shedder, She
 from trimtab_strategies.usage import percent
 
 EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
-"""Reasons of moves away from a broker that is drained or restarts. They do not balance, so windows don't apply."""
+"""Reasons of moves off a broker that is drained or restarts. That is not balancing, so windows don't apply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class NoShedding:
     why: HeldBack
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:  # noqa: ARG002 - it uses none of them
-        """Nothing."""
+        """An empty result with the reason, and the same memory."""
         return Shedding(held_back=(self.why,), memory=memory)
 
 
@@ -85,7 +85,7 @@ class DrainMoves:
         return movable_bundles(replace(self.cluster, withheld={}), replace(self.limits, cool_down=-1.0))
 
     def moves(self, drains: Drains) -> Iterator[Move]:
-        """The moves off drained brokers, then those before a restart; of each broker the largest bundle first."""
+        """The moves off drained brokers, then those before a restart. Each broker's largest bundle comes first."""
         if not drains.drained and not drains.following:
             return
         restarted = rows_of(self.cluster, drains.restarted)
@@ -142,7 +142,7 @@ class DrainMoves:
     def _fitting(
         self, bundle: int, source: int, load: FloatArray, choosing: DestinationChoice, line: float
     ) -> IntArray | Reason:
-        """The brokers (rows) that have room for a bundle. What its namespace only prefers keeps it on no broker."""
+        """The brokers (rows) with room for a bundle, or why none has. If necessary, preferences do not count."""
         answer = Reason.NO_CANDIDATE
         for among in (self.choosing, self.choosing.without_preferences()):
             candidates = np.setdiff1d(np.intersect1d(among.candidates(bundle), choosing.brokers), [source])
@@ -159,12 +159,12 @@ class DrainMoves:
     def _fair_share(self) -> float:
         """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.
 
-        Brokers that carry nothing because they restart are counted too: the missing one may be one of them.
+        The number of brokers includes those that carry nothing because they restart: the missing one may be among them.
         """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
         return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))
 
-    def _move(  # noqa: PLR0917 - what a move is made of
+    def _move(  # noqa: PLR0917 - the parts of a move
         self, bundle: int, source: int, destination: int, load: FloatArray, traffic: FloatArray, reason: Reason
     ) -> Move:
         """The move, counted against the caps and into the prediction."""
@@ -180,7 +180,7 @@ class DrainMoves:
         self._left_out.setdefault((name, reason), []).append(self.cluster.bundles.names[bundle])
 
     def held_back(self) -> tuple[HeldBack, ...]:
-        """What could not leave, one entry per broker and reason."""
+        """The bundles that could not leave, one entry per broker and reason."""
         return tuple(
             HeldBack(broker, reason, f"{counted(len(names), 'bundle')} can't leave yet: {some(names)}", len(names))
             for (broker, reason), names in self._left_out.items()
@@ -188,7 +188,7 @@ class DrainMoves:
 
 
 def _stays(movable: Verdict, sheddable: Verdict, row: int) -> Reason | None:
-    """Why a bundle stays; None when it may leave. A bundle that was never measured may leave."""
+    """Why a bundle stays; None if it may leave. A bundle that was never measured may leave."""
     if sheddable.reason(row) is Reason.SPLITTING:
         return Reason.SPLITTING
     reason = movable.reason(row)
@@ -219,15 +219,15 @@ def set_apart(allowed: Guarded, cluster: ClusterLoad, drains: Drains) -> Guarded
 def resting(shedder: Shedder, allowed: Guarded, drains: Drains, parted: int = 0) -> Shedder:
     """The shedder, or one that sheds nothing.
 
-    It rests while drains pause balancing or leave too few brokers to compare; and if it asks for that, while children
-    of split bundles (`parted` of them) leave their parent's owner.
+    Nothing is shed while drains pause balancing or leave too few brokers to compare. A shedder that `RestsAfterSplits`
+    also sheds nothing while children of split bundles (`parted` of them) leave their parent's owner.
     """
     if drains.pause is not None:
         return NoShedding(drains.pause)
     left = int(allowed.may_shed.allowed.sum())
-    if drains.drained and left < 2:  # noqa: PLR2004 - it takes two
+    if drains.drained and left < 2:  # noqa: PLR2004 - a comparison needs two
         return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
     if parted and isinstance(shedder, RestsAfterSplits):
-        text = f"{parted} children of split bundles change their owner first"
+        text = f"{parted} children of split bundles go to other brokers first"
         return NoShedding(HeldBack("", Reason.SPLITTING, text))
     return shedder

@@ -1,10 +1,11 @@
 """A destination for every bundle that should leave its broker, until a cap is reached.
 
-A move counts only if it improves the balance: with the bundle, the destination must stay below the source's current
-usage. This holds for any strategies, so two that disagree can't pass a bundle back and forth. A broker that should
-give bundles away receives none: among almost equal brokers, bundles would otherwise move in a circle. A swap must
-improve both ends, and happens as a whole or not at all. Only where a user fixed a broker's weight may the destination
-end up more used than the source, up to `OVERLOAD_LINE`.
+A move is made only if it improves the balance: with the bundle, the destination must stay below the source's current
+usage. So two strategies that disagree can't pass a bundle back and forth. A broker that should give bundles away
+receives none. Otherwise bundles would move in a circle among almost equal brokers. After a swap, both brokers must be
+below the source's current usage. A swap is made as a whole or not at all. There are two exceptions. If a user fixed a
+broker's weight, the destination may end up more used than the source, up to `OVERLOAD_LINE`. A `judged` unload is not
+checked for load, because its shedder has computed the load after the move.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
-"""Reasons that do not depend on the bundle: another bundle from the shedder would not help."""
+"""Reasons that do not depend on the bundle. If the shedder offered another bundle instead, that would not help."""
 
 
 @dataclass
 class MovePlanner:
     """The destinations of one decision.
 
-    It takes the shedder's answers one after the other. `unplaced` (mask, m) marks the bundles that no broker can take.
+    It takes the shedder's unloads one after the other. `unplaced` (mask, m) marks the bundles that no broker can take.
     """
 
     cluster: ClusterLoad
@@ -49,7 +50,7 @@ class MovePlanner:
     def __post_init__(self) -> None:
         self._giving = np.zeros(len(self.cluster.brokers), dtype=bool)
         self._seen: set[int] = set()
-        self._keeping: set[int] = set()  # brokers that keep a bundle which should have left
+        self._keeping: set[int] = set()  # brokers that keep a bundle that should have left
         self._caused: dict[int, tuple[FloatArray, float]] = {}
         self.unplaced: BoolArray = np.zeros(len(self.cluster.bundles), dtype=bool)
         self.notes = DecisionAudit(self.cluster, self.choosing, self.allowed, self.caps, self.predicted)
@@ -63,7 +64,7 @@ class MovePlanner:
         for offer in self.in_turn(unloads):
             bundles = [*offer.bundles.tolist(), *offer.returned.tolist()]
             if not self._seen.isdisjoint(bundles):
-                continue  # named twice, or in an earlier round
+                continue  # offered twice, or in an earlier round
             self._seen.update(bundles)
             answer = self.swap(offer) if len(offer.returned) else self.place(offer)
             if isinstance(answer, Reason):
@@ -84,9 +85,9 @@ class MovePlanner:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """The first offer of each broker, busiest broker first, then the second offers: so caps affect all equally.
+        """The first offer of each broker, busiest broker first, then the second offers. So caps affect all equally.
 
-        A judged move off a broker that gets another bundle comes first: it makes room for that one.
+        A judged move off a broker that gets another bundle comes before these: it makes room for that bundle.
         """
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage, filled = self.predicted.pressure(sources), {unload.destination for unload in unloads if unload.judged}
@@ -96,7 +97,7 @@ class MovePlanner:
             yield from (offer for offer in offers if offer is not None)
 
     def offers(self, unload: Unload) -> Iterator[Unload]:
-        """The single moves of an unload, of bundles that may be moved. A swap stays whole, or is dropped."""
+        """One offer for each bundle of `unload` that may be moved. A swap stays whole, or is dropped."""
         leaving = self.movable(unload.bundles, unload.broker)
         if not len(unload.returned):
             yield from (replace(unload, bundles=leaving[k : k + 1]) for k in range(len(leaving)))
@@ -106,7 +107,7 @@ class MovePlanner:
             yield unload
 
     def movable(self, bundles: IntArray, broker: int) -> IntArray:
-        """Those of `bundles` (rows) that `broker` (row) owns and that may be moved, whatever a strategy answers."""
+        """Those of `bundles` (rows) that `broker` (row) owns and that may be moved. A strategy may name others, too."""
         allowed: IntArray = bundles[
             self.allowed.sheddable.allowed[bundles] & (self.cluster.bundles.owner[bundles] == broker)
         ]
@@ -129,7 +130,7 @@ class MovePlanner:
         return destination if isinstance(destination, Reason) else (self.made(offer, bundle, destination),)
 
     def _refused(self, offer: Unload) -> Reason:
-        """Why a judged move is not made: its destination has enough for now, or may not have the bundle."""
+        """Why a judged move is not made: its destination receives no more bundles, or may not have this one."""
         full = offer.destination >= 0 and not self.caps.may_receive(offer.destination)
         return Reason.BROKER_CAP if full else Reason.NO_CANDIDATE
 
@@ -251,5 +252,5 @@ class MovePlanner:
 
 
 def _line(offer: Unload) -> float:
-    """Weighted usage (ratio) that both brokers of this unload may always reach."""
+    """Weighted usage (ratio) that both brokers of this unload may reach in any case."""
     return OVERLOAD_LINE if offer.fixed else 0.0

@@ -1,7 +1,7 @@
 """The cluster as it will be once the moves planned so far have landed.
 
-Placing bundle after bundle against the same measured load piles them up on the broker that was least used (Pulsar's
-modular manager does this). Here each placement sees what the earlier ones added.
+If each bundle is placed by the same measured load, all go to the broker that was least used. Pulsar's modular manager
+does this. Here each placement sees what the earlier ones added.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.usage import MOVING, Weights, measured_percent
 
 OVERLOAD_LINE = 0.85
-"""Weighted usage (ratio) that moves for a drain or a fixed weight never exceed. Pulsar's default for overloaded."""
+"""Weighted usage (ratio) up to which moves for a drain or a fixed weight may load a broker.
+
+Above it, Pulsar calls a broker overloaded by default.
+"""
 
 _MOVING = np.array(MOVING)
 
 
 class PredictedLoad:
-    """A working copy of the brokers' load. `cluster` shows it, through read-only views, to strategies.
+    """A working copy of the brokers' load. `cluster` shows it to strategies, through read-only views.
 
-    Bundles keep the owner they were measured on; only the brokers' usage and traffic follow the moves.
+    Bundles keep the owner they were measured on. Only the brokers' usage and traffic follow the moves.
     """
 
     def __init__(self, cluster: ClusterLoad, weights: Weights) -> None:
         """Start from `cluster`; `weights` say which resources count in `pressure`."""
         self._before, self._weights = cluster, weights
 
-    @cached_property  # as all that follows: most decisions move nothing, and need none of it
+    @cached_property  # computed on first use: most decisions move nothing, and do not need it
     def _usage(self) -> FloatArray:
         return self._before.brokers.usage.copy()
 
@@ -41,32 +44,32 @@ class PredictedLoad:
 
     @cached_property
     def _per_unit(self) -> FloatArray:
-        """(3, n): a resource's ratio per unit of it."""
+        """(3, n) weighted ratio that one unit of each resource in `MOVING` adds to each broker."""
         limit = self._before.brokers.limit
         per_unit: FloatArray = (np.array(self._weights) / np.where(limit > 0, limit, np.inf)).T[_MOVING]
         return per_unit
 
     @cached_property
     def _ratios(self) -> FloatArray:
-        """(3, n)."""
+        """(3, n) weighted usage of each resource in `MOVING`."""
         with np.errstate(invalid="ignore"):  # usage without a limit is infinite: unknown
             ratios: FloatArray = self._before.brokers.usage.T[_MOVING] * self._per_unit
         return ratios
 
     @cached_property
     def cluster(self) -> ClusterLoad:
-        """The cluster with this load. Only placements look at it."""
+        """The cluster with this load. Only placements use it."""
         brokers = replace(self._before.brokers, usage=self._usage, traffic=self._traffic)
         return replace(self._before, brokers=brokers)
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), NaN unknown. At least 0: a broker that gave everything away may round below it."""
+        """Usage in percent (n, 5), NaN if unknown. At least 0, because rounding can make an empty broker's negative."""
         return np.maximum(measured_percent(self._usage, self._before.brokers.limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).
 
-        The most used resource among those that move with a bundle: a full heap does not keep a bundle away.
+        It is that of the most used resource in `MOVING`. So a full heap does not keep a bundle away.
         """
         pressure: FloatArray = np.fmax.reduce(self._ratios[:, brokers], axis=0)
         return pressure
@@ -95,7 +98,7 @@ class PredictedLoad:
         return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
-        """Whether shifting `load` (5,), which may be partly negative, leaves both ends below the usage of `source`.
+        """Whether both brokers stay below the usage of `source` if `load` (5,), also partly negative, is shifted.
 
         line: as for `better`.
         """
@@ -105,7 +108,7 @@ class PredictedLoad:
         return bool((after < np.fmax(np.fmax.reduce(self._ratios[:, source]), line)).all())
 
     def add(self, broker: int, load: FloatArray, traffic: FloatArray) -> None:
-        """Put `load` (5,) and `traffic` (4,) on a broker (row)."""
+        """Add `load` (5,) and `traffic` (4,) to a broker (row)."""
         self._usage[broker] += load
         self._traffic[broker] += traffic
         self._ratios[:, broker] += load[_MOVING] * self._per_unit[:, broker]

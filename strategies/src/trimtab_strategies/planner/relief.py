@@ -1,8 +1,8 @@
-"""Unloads one broker because a person asks for it. The chosen bundles go through guard and placement as usual.
+"""Unloads one broker because a person requested it. The chosen bundles go through guard and placement as usual.
 
-It needs no threshold and no history. The broker gives away its largest bundles that fit into what it carries above the
-average of the brokers, so that it ends at the average. Where no broker may take one of them, others are chosen instead,
-and the broker may end a little below the average.
+It needs no threshold and no history. The broker gives away its largest bundles that together do not exceed its excess
+over the average of the brokers. If no broker may take one of them, others are chosen instead, and the broker may end up
+a little below the average.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ _ROUNDING = 1e-6
 class BrokerRelief:
     """A shedder for the broker of that name.
 
-    bundle: the only bundle to unload; empty: as many as bring the broker to the average.
-
-    weights: resource weights by which brokers are compared.
+    bundle: the only bundle to unload; empty: as many as bring the broker to the average. weights: resource weights by
+    which brokers are compared.
     """
 
     broker: str
@@ -63,7 +62,7 @@ class BrokerRelief:
         return HeldBack(self.bundle, Reason.NO_BUNDLES, _KEPT if ours else _ELSEWHERE)
 
     def _excess(self, cluster: ClusterLoad, broker: int, movable: IntArray) -> IntArray | HeldBack:
-        """The largest of `movable` (rows) that fit, one after the other, into what the broker has above the average."""
+        """The largest of `movable` (rows) that together do not exceed the broker's excess over the average."""
         pressure = PredictedLoad(cluster, self.weights).pressure(np.arange(len(cluster.brokers)))
         mean = float(np.nanmean(pressure)) if np.isfinite(pressure).any() else np.nan
         left = float(pressure[broker]) - mean

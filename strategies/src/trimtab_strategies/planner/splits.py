@@ -1,8 +1,8 @@
-"""Splits with an owner for each child, made of a splitter's proposals until the cap is reached.
+"""Makes splits, with an owner for each child, from a splitter's proposals until the cap is reached.
 
-When a proposal asks for it, the children are placed one after the other, the heaviest first, each on the predicted load
-with the earlier ones. Waiting for the shedder to find the children would leave the owner as hot as before. A child
-leaves only if its parent was allowed to, if the caps permit, and if its new owner then stays below the old one.
+If a proposal sets `spread`, the children are placed one after the other, the heaviest first. Each placement sees the
+predicted load with the earlier ones. If the children waited for the shedder, the owner would stay as hot as before. A
+child leaves only if its parent was allowed to, if the caps permit, and if its new owner then stays below the old one.
 
 No bundle is split on a broker whose data is not trusted: a split can't be undone, and its children would bring an
 unmeasured load to brokers that have room.
@@ -27,7 +27,7 @@ from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
-"""Rounds in which the splitter may propose again without the bundles that the cap cut off."""
+"""The most times that the splitter runs in one decision: again without the bundles that the cap cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Division:
     splits:    in the order in which they should be made.
     rows:      rows of the bundles that are split; they must not move in the same plan.
     held_back: what was not split, and why.
-    memory:    the splitter's and the placement's after this decision.
+    memory:    with that of the splitter and the placement after this decision.
     moved:     number of children that get another owner than their parent's.
     """
 
@@ -76,10 +76,10 @@ def divide(
 ) -> Division:
     """At most `max_splits` of the splitter's proposals, with an owner for each child.
 
-    cluster: pending moves counted as landed. choosing: chooses the children's owners. predicted: follows the children.
-    sheddable: the guard's verdict on the bundles (m); children of a bundle that it keeps stay with the owner. rng:
-    picks among equally good owners. caps: count children that leave as moves. max_splits: 0 skips the splitter, so it
-    counts no hits.
+    cluster: pending moves counted as landed. choosing: chooses the children's owners. predicted: updated with the
+    children that leave. sheddable: the guard's verdict on the bundles (m); children of a bundle that must stay also
+    stay with the owner. rng: picks among equally good owners. caps: count children that leave as moves. max_splits: if
+    it is 0, the splitter does not run, so it counts no hits.
 
     Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.
     """
@@ -104,10 +104,10 @@ def _capped(max_splits: int, cut: int = 0) -> HeldBack:
 def _within(
     cluster: ClusterLoad, splitter: Splitter, memory: Mapping[str, Any], max_splits: int
 ) -> tuple[Splitting, int]:
-    """An answer with at most `max_splits` proposals, and how many were cut off.
+    """A splitter's result with at most `max_splits` proposals, and how many were cut off.
 
     The splitter runs again on the same memory without the bundles that were cut off. Otherwise it would assume that
-    they were split, and reset their hit counts and spend its budget on them.
+    they were split, reset their hit counts and spend its budget on them.
     """
     splittable = splittable_bundles(cluster)
     cut = 0
@@ -124,7 +124,7 @@ def _within(
 
 
 def _allowed(splitting: Splitting, splittable: BoolArray) -> Splitting:
-    """The answer reduced to one split per bundle, of bundles that may be split, whatever the splitter answers."""
+    """The splitter's result, reduced to one split per bundle and to bundles that may be split."""
     proposed: dict[int, SplitCandidate] = {}
     for split in splitting.proposed:
         if splittable[split.bundle]:
@@ -158,7 +158,7 @@ class _Spreading:
         return Split(name, brokers.names[source], boundaries, split.reason, names if leaving else ())
 
     def owners(self, split: SplitCandidate, source: int, count: int) -> list[int]:
-        """An owner (row) for each child, ascending by range; the heaviest chose first."""
+        """An owner (row) for each child, ascending by range. The heaviest child is placed first."""
         shares = split.shares if len(split.shares) else np.full(count, 1 / count)
         load = self.loads[split.bundle]
         traffic = np.nan_to_num(self.cluster.bundles.short[split.bundle], posinf=0.0, neginf=0.0)

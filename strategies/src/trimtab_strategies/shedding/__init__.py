@@ -1,1 +1,1 @@
-"""Shedders: one module per strategy that decides which bundles should leave which brokers."""
+"""Shedders: one module for each strategy that decides which bundles should leave which brokers."""

@@ -1,8 +1,8 @@
 """AvgShedder: pair the busiest broker with the idlest, the next with the next, and move load inside each pair.
 
-Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. A pair
-that stays far apart for some cycles is evened out by bundles that go from its busier to its idler broker and nowhere
-else. So several pairs can act in one cycle without overloading the idlest broker.
+Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. If the
+brokers of a pair stay far apart for some cycles, bundles go from the busier to the idler one and nowhere else. So
+several pairs can act in one cycle without overloading the idlest broker.
 
 Formula. score = weighted maximum of the resources' percent. A pair counts a hit for both its brokers while the scores
 differ by `low_threshold` points, and another one while they differ by `high_threshold`; a smaller difference clears the
@@ -10,18 +10,19 @@ counters. After `hit_count_low` or `hit_count_high` hits in a row (of either bro
 restart. wanted = (rate of the busier - rate of the idler) * `max_unload` in messages if that is above `min_rate`,
 else in bytes if above `min_throughput`. Bundles leave in descending order while they fit into the rest of `wanted`.
 
-When it helps. Similar brokers, noisy load (the counters wait), new or restarted brokers: many pairs even out at once.
-It is Pulsar's default from 5.0 on (PIP-364).
-When it hurts. Usage that does not follow the traffic: the pair may move the wrong way in messages; brokers of different
-sizes; a bundle larger than a share of the difference never moves.
+When it helps. Similar brokers; noisy load, because the counters wait; new or restarted brokers, because many pairs even
+out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
+When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
+away by bytes; brokers of different sizes; large bundles: one that is larger than `wanted` never moves.
 
 `AvgShedderPlacement` is the other half of the original's class: a bundle goes to the broker planned for it. A bundle
-without a plan goes to any broker, which then becomes its plan.
+without a plan goes to any broker, and later calls use the same one.
 
 The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
-changing while it is in the map. A look-up finds an entry when the statistics stored with it, and the current statistics
-of the entry's bundle, both equal those of the bundle in question. So an entry is lost with the next report, and bundles
-with equal statistics share one. `look_up` and `put` do exactly the same; after the fix the key is the bundle's name.
+changing while it is in the map. A look-up for a bundle finds an entry only if two values equal the bundle's statistics:
+those stored in the entry, and the current ones of the entry's own bundle. So an entry is lost with the next report, and
+bundles with equal statistics share one. `look_up` and `put` do exactly that. After the fix the key is the bundle's
+name.
 
 Memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry, the
 bundle's latest statistics, destination]. By name: bundle to destination.
@@ -67,10 +68,10 @@ from trimtab_strategies.usage import Weights, both_directions, broker_usage
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs of brokers. names, score: of the brokers that take part (k,).
+    """Pairs of brokers. names, score: those of the brokers that take part (k,).
 
-    idle, busy: positions of each pair's brokers, the widest pair first; with an odd number the middle broker is paired
-    with itself. apart, far: the pairs that differ by the low, or the high threshold.
+    idle, busy: positions of each pair's brokers, the widest pair first. If their number is odd, the middle broker is
+    paired with itself. apart, far: whether each pair differs by the low, or the high threshold.
     """
 
     names: list[str]
@@ -82,7 +83,7 @@ class Pairs:
 
     @classmethod
     def of(cls, names: list[str], score: FloatArray, *, low: float, high: float, java: bool) -> Pairs:
-        """Pair brokers by score; apart by `low` points, far apart by `high`. java: ties as in its hash map."""
+        """Pair brokers by score. `low` points are apart, `high` points are far apart. java: order ties as Java does."""
         order = _ascending(names, score, java=java)
         half = (len(order) + 1) // 2
         idle, busy = order[:half], order[::-1][:half]
@@ -91,7 +92,7 @@ class Pairs:
         return cls(names, score, idle, busy, apart, apart & ~(gap < high))
 
     def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
-        """The brokers' counters (k,) after this cycle, in which the pairs `hit`: NaN none, 0 restarted."""
+        """The brokers' counters (k,) after a cycle in which the pairs `hit`. NaN: not apart; 0: apart, but no hit."""
         after = np.nan_to_num(before)
         after[self.members(~hit)] = 0
         np.add.at(after, self.members(hit), 1)
@@ -110,7 +111,7 @@ class Pairs:
         return f"{self.names[busy]} is {self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
 
     def apart_by(self, pair: int) -> str:
-        """The difference of a pair, in words about its busier broker."""
+        """How far the busier broker of a pair is above the other, in words."""
         busy, idle = self.busy[pair], self.idle[pair]
         return f"{self.score[busy] - self.score[idle]:.1f} points above {self.names[idle]}"
 
@@ -119,14 +120,14 @@ def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
     """Positions by ascending score; equal ones in the order of Java's score map, or by name."""
     if len(np.unique(score)) == len(score):
         return np.argsort(score)
-    # Rows count as the order of insertion, which decides between the few names that share a slot of the map.
+    # Java's order of insertion is taken to be that of rows. It matters only for the few names that share a slot.
     tied = hash_map_order(concurrent_map_order(names)) if java else sorted(names)
     place = {name: k for k, name in enumerate(tied)}
     return np.lexsort((np.array([place[name] for name in names]), score))
 
 
 MOST = 1000
-"""Entries kept by statistics, the newest ones. Pulsar keeps all of them, but finds hardly any again."""
+"""The number of newest entries that a plan keeps. Pulsar keeps all of them, but finds hardly any again."""
 
 
 Entry = Sequence[str]
@@ -204,7 +205,7 @@ DEFECTS = (
         "The counters of a pair that acts are reset even if no bundle could leave: the next try is cycles away.",
         "Only a pair that moves something resets them.",
     ),
-    Defect("A broker's only bundle may leave it, which only relocates the hot spot.", "An only bundle stays."),
+    Defect("A broker's only bundle may leave it, which only moves the hot spot.", "The only bundle stays."),
     Defect(
         "Any of four counters lets a pair act: a broker that has long been idle makes another one shed after its"
         " first busy cycle.",
@@ -234,10 +235,10 @@ class AvgShedderParams(WeightedParams):
     """Percentage points between the brokers of a pair that count as far apart.
     Pulsar: loadBalancerAvgShedderHighThreshold"""
     hit_count_low: Annotated[int, Field(ge=1)] = 8
-    """Cycles in a row in which a pair must be apart, the one that acts included.
+    """Cycles in a row in which a pair must be apart, including the one that acts.
     Pulsar: loadBalancerAvgShedderHitCountLowThreshold"""
     hit_count_high: Annotated[int, Field(ge=1)] = 2
-    """Cycles in a row in which a pair must be far apart, the one that acts included.
+    """Cycles in a row in which a pair must be far apart, including the one that acts.
     Pulsar: loadBalancerAvgShedderHitCountHighThreshold"""
     max_unload_percent: PositivePercent = 20
     """Percent of a pair's difference that moves in one cycle; 50 evens it out.
@@ -261,9 +262,9 @@ def scores(cluster: ClusterLoad, weights: Weights) -> FloatArray:
 class AvgShedder:
     """See the module.
 
-    Memory: ``brokers.hitHigh`` and ``brokers.hitLow``, cycles in a row that each broker was far apart, or apart, from
-    its partner; and the destinations, see `planned`: ``planByStatistics``, or ``plan`` and the ``now`` it was made at.
-    A placement with this memory sends the bundles to their planned destinations.
+    Memory: ``brokers.hitHigh`` and ``brokers.hitLow``, cycles in a row in which each broker was far apart, or apart,
+    from its partner; and the destinations: ``planByStatistics``, or ``plan`` and the ``now`` at which it was made.
+    `AvgShedderPlacement` with this memory sends the bundles to their planned destinations.
     """
 
     params: AvgShedderParams
@@ -354,7 +355,7 @@ class AvgShedderPlacementParams(StrategyParams):
     """Parameters of AvgShedder as a placement."""
 
     compatibility: Compatibility = Compatibility.JAVA
-    """`Java` looks the plan up by statistics as Pulsar does, `Corrected` by the bundle's name."""
+    """`Java` looks the noted broker up by the bundle's statistics, as Pulsar does, `Corrected` by its name."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +377,7 @@ class AvgShedderPlacement:
         return destination
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory after `bundle` goes to `broker` (rows): this is its plan from now on."""
+        """The memory after `bundle` goes to `broker` (rows). The broker is its plan from now on."""
         name = cluster.brokers.names[broker]
         if self.params.compatibility is Compatibility.CORRECTED:
             newest = list(_plan_of(cluster, memory).items())[1 - MOST :]

@@ -1,4 +1,4 @@
-"""The bundles that shedders choose: what brokers carry, and which bundles add up to an amount or fit into it."""
+"""Functions with which shedders choose bundles: what brokers carry, which bundles reach an amount or fit into it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
 MARGIN = 0.05
-"""Ratio of a broker's throughput that leaves in addition to its excess, so it does not end exactly on the threshold."""
+"""Ratio of a broker's throughput that leaves in addition to its excess, so that it ends up below the threshold."""
 
 TWO_TIME_BASES = Defect(
     "The amount to shed is a share of the broker's current report, but bundles are chosen by their short-term averages:"
@@ -30,7 +30,7 @@ def reported(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
 
 
 def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
-    """Rate and throughput of each broker (n,): short-term averages of its bundles, those never measured left out."""
+    """Rate and throughput of each broker (n,): sums of its bundles' short-term averages, without unmeasured bundles."""
     of_bundles = np.nan_to_num(np.stack(both_directions(cluster.bundles.short), axis=1), posinf=0.0, neginf=0.0)
     rate, throughput = sum_by_broker(cluster.bundles.owner, of_bundles, len(cluster.brokers)).T
     return rate, throughput
@@ -39,7 +39,7 @@ def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
 def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
     """The busiest of `bundles` (rows) by short-term throughput that together reach `wanted` bytes/s.
 
-    At least one if there is any. Ties keep their order. The bundle that reaches `wanted` is included.
+    The bundle that reaches `wanted` is included. It returns at least one bundle if there is any. Ties keep their order.
     """
     throughput = bundle_throughput(cluster, bundles)
     order = np.argsort(-throughput, kind="stable")
@@ -49,14 +49,14 @@ def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> Int
 
 
 def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
-    """The entry for the only bundle of `broker` (row), which stays: the hot spot would move with it."""
+    """The entry for the only bundle of `broker` (row). It stays, because the hot spot would move with it."""
     bundle = cluster.bundles.names[cluster.bundles.owned_by(broker)[0]]
     text = f"all of its load is {bundle}: split it or add partitions"
     return HeldBack(cluster.brokers.names[broker], Reason.SOLE_BUNDLE, text)
 
 
 def too_little(name: str, *minima: str) -> HeldBack:
-    """The entry for broker `name`, which would move less than each of the `minima` (see `minimum`)."""
+    """The entry for broker `name`, which would move less than each of the `minima` (see `least_rate`)."""
     return HeldBack(name, Reason.BELOW_MINIMUM, "; or ".join(minima))
 
 
@@ -69,7 +69,7 @@ def least_rate(field: str, least: int, wanted: float, *, above: bool = False) ->
 
 
 def least_throughput(field: str, least: str, wanted: float, *, above: bool = False) -> str:
-    """As `least_rate`, of bytes/s as a quantity."""
+    """Like `least_rate`, for bytes/s as a quantity."""
     shown = as_quantity(wanted) if wanted > 0 else ""
     return _minimum(field, least, shown, as_quantity(_whole(wanted, above=above)), "bytes/s")
 
@@ -82,7 +82,7 @@ def _minimum(field: str, least: str, wanted: str, enough: str, unit: str) -> str
 
 
 def _whole(value: float, *, above: bool) -> int:
-    """The largest whole number up to `value`, or below it if `value` must be `above` the result."""
+    """The largest whole number up to `value`; below it if `value` must be `above` that number."""
     return max(0, ceil(value) - 1 if above else floor(value)) if value > 0 else 0
 
 
@@ -103,8 +103,8 @@ def relieved(
 def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArray:
     """Positions of the `values` that fit into `room` one after the other, the largest first; equal ones in order.
 
-    One that is larger than the remaining room is skipped. whole: subtract only its integer part from the room, as
-    Pulsar's UniformLoadShedder does.
+    A value that is larger than the remaining room is skipped. whole: subtract only the integer part of a value from the
+    room, as Pulsar's UniformLoadShedder does.
     """
     order = np.argsort(-values, kind="stable")
     taken = []
@@ -116,7 +116,7 @@ def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArra
 
 
 def sorted_out(found: Iterable[Unload | HeldBack]) -> Shedding:
-    """The answer from these findings, in order: what leaves, and what stays."""
+    """The result of a shedder from these findings, in order: what leaves, and what stays."""
     found = tuple(found)
     return Shedding(
         tuple(answer for answer in found if isinstance(answer, Unload)),

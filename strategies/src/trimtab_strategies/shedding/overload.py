@@ -1,15 +1,15 @@
 """OverloadShedder: a broker above a fixed limit gives its excess away, regardless of the load of the others.
 
-Idea. Each broker counts alone, by its current usage. A broker that reaches `overload_threshold` sheds its busiest
+Idea. Each broker is judged alone, by its current usage. A broker that reaches `overload_threshold` sheds its busiest
 bundles until the excess, and five points more, have left.
 
 Formula. u = weighted maximum of the resources' percent. A broker sheds when u >= t; wanted = throughput * (u - t +
-0.05), where throughput is the broker's own report. Its bundles leave in descending short-term throughput until
-`wanted` is reached: always at least one, so the last one may overshoot.
+0.05), where throughput is what the broker itself reports. Its bundles leave in descending short-term throughput until
+`wanted` is reached. At least one leaves, so more than `wanted` may leave.
 
-When it helps. As a safety net: nothing moves in normal times, and there is no average that a hot broker could lift.
-When it hurts. When the whole cluster is busy, every broker sheds to the others without checking whether they have room;
-there is no smoothing, so a burst of one cycle sheds; brokers at 84 and 5 % are left as they are.
+When it helps. As a safety net: nothing moves in normal times, and there is no average that a hot broker could raise.
+When it hurts. When the whole cluster is busy, every broker sheds to the others without checking whether they have room.
+There is no smoothing, so a broker sheds after a burst of a single cycle. Brokers at 84 and 5 % are left as they are.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.OverloadShedder`, with equal decisions. One difference:
 a broker without known usage takes no part.

@@ -4,14 +4,14 @@ Idea. Smooth each broker's usage over the cycles. A broker whose smoothed usage 
 `threshold` points sheds its busiest bundles until the excess, and five points more, have left.
 
 Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema.
-A broker sheds when ema >= a + t, wanted = throughput * (ema - a - t + 0.05), where throughput is the broker's own
-report. Its bundles leave in descending short-term throughput until `wanted` is reached: always at least one, so the
-last one may overshoot. With `lower_boundary`, when no broker sheds: the busiest broker gives half of t when some broker
-is more than t below the average.
+A broker sheds when ema >= a + t; wanted = throughput * (ema - a - t + 0.05), where throughput is what the broker itself
+reports. Its bundles leave in descending short-term throughput until `wanted` is reached. At least one leaves, so more
+than `wanted` may leave. With `lower_boundary`, if no broker sheds and some broker is more than t below the average, the
+busiest broker gives half of t.
 
-When it helps. Any cluster of similar brokers; it is Pulsar's default up to 4.x and is widely understood.
-When it hurts. Few brokers (one hot broker lifts the average, so two brokers at 90 and 50 % stay as they are); a single
-big bundle; right after a burst, when the smoothed usage lags and a broker that has already cooled keeps shedding.
+When it helps. Any cluster of similar brokers. It is Pulsar's default up to 4.x, so many people know how it behaves.
+When it hurts. Few brokers: one hot broker raises the average, so two brokers at 90 and 50 % stay as they are. A single
+large bundle. The time after a burst: smoothed usage lags, and a broker that is no longer busy continues to shed.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder`, with equal decisions. One difference:
 a broker without known usage takes no part, where Pulsar would compute with minus infinity.
@@ -59,7 +59,7 @@ class ThresholdShedderParams(WeightedParams):
     """Percentage points above the average of all brokers at which a broker sheds.
     Pulsar: loadBalancerBrokerThresholdShedderPercentage"""
     history_percent: Percent = 90
-    """Percent of the smoothed usage that comes from earlier cycles; 0 uses this cycle alone.
+    """Percent of the smoothed usage that comes from earlier cycles; 0 uses only this cycle.
     Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     min_throughput: Quantity = "10Mi"
     """Bytes/s below which a broker sheds nothing.
@@ -83,7 +83,7 @@ class ThresholdShedder:
     params: ThresholdShedderParams
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
-        """Bundles that brokers at or above average plus threshold should give away."""
+        """Bundles that brokers at or above the average plus the threshold should give away."""
         usage = broker_usage(cluster, self.params.weights)
         brokers = np.flatnonzero(np.isfinite(usage))
         names = [cluster.brokers.names[row] for row in brokers]
@@ -113,12 +113,12 @@ class _ThresholdView:
 
     @property
     def throughput(self) -> FloatArray:
-        """The brokers' own reports, bytes/s (k,); corrected: the averages of their bundles."""
+        """What the brokers themselves report, bytes/s (k,); corrected: the sums of their bundles' averages."""
         _, of_all = reported(self.cluster) if self.params.java else carried(self.cluster)
         return of_all[self.brokers]
 
     def upper(self, ema: FloatArray) -> Shedding:
-        """Every broker at or above average plus threshold (`ema`: ratio, k) sheds its excess."""
+        """Every broker at or above the average plus the threshold sheds its excess. ema: smoothed usage (ratio, k)."""
         average = mean(ema)
         if average == 0:
             return Shedding(held_back=(HeldBack("", Reason.BALANCED, "no broker is used at all"),))
@@ -130,7 +130,7 @@ class _ThresholdView:
         return sorted_out(found)
 
     def lower(self, ema: FloatArray, before: Shedding) -> Shedding:
-        """The busiest broker sheds half the threshold if some broker is below average minus threshold."""
+        """The busiest broker sheds half the threshold if some broker is below the average minus the threshold."""
         floor = mean(ema) - self.threshold
         many = np.array([len(self.cluster.bundles.owned_by(int(row))) > 1 for row in self.brokers], dtype=bool)
         may = many & (ema > floor)

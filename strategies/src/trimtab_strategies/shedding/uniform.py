@@ -1,19 +1,20 @@
 """UniformLoadShedder: the busiest broker gives away a share of its lead over the idlest.
 
-Idea. Compare the brokers by the messages and the bytes that they report, not by CPU or network percent. When the
+Idea. Compare the brokers by the messages and the bytes that they report, not by percent of CPU or network. When the
 busiest has much more than the idlest, some bundles leave it, together at most a share of the difference.
 
 Formula. Messages count when (max - min) * 100 / min > `rate_difference`, bytes when max / min > `throughput_factor`;
 messages come first. wanted = (max - min) * `max_unload`; nothing happens below `min_rate` or `min_throughput`. The
 busiest broker's bundles are visited in descending order; each one that fits into the rest of `wanted` leaves.
 
-When it helps. Similar brokers whose traffic costs the same per message or per byte everywhere. It never overshoots, as
-a bundle that does not fit stays.
-When it hurts. Brokers of different sizes (it would make them equal in traffic, not in usage); a near-idle new broker
-makes the ratio huge even if the others do little; it relieves only one broker per cycle; no smoothing.
+When it helps. Similar brokers whose traffic costs the same per message or per byte everywhere. It never overshoots,
+because a bundle that does not fit stays.
+When it hurts. Brokers of different sizes: it would make them equal in traffic, not in usage. New brokers: a broker that
+is almost idle makes the ratio huge, even if the others do little. It relieves only one broker per cycle, and smooths
+nothing.
 
-Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder`, with equal decisions; among brokers
-that tie, the first one in the order of Java's hash map.
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder`, with equal decisions. Among brokers
+that tie, the first one in the order of Java's hash map sheds.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ DEFECTS = (
         "The idlest broker's real traffic counts.",
     ),
     Defect(
-        "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the share is too small, and of each bundle the fraction"
-        " is not counted.",
+        "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the share is too small, and fractions of a bundle's"
+        " traffic do not count.",
         "Amounts are exact.",
     ),
     Defect(
-        "When message rates differ too much but no bundle can be moved for it, bytes are ignored.",
+        "When message rates differ too much but no bundle can be moved because of them, bytes are ignored.",
         "Then bytes are tried.",
     ),
     Defect("Bundles without any traffic are unloaded as well: they always fit.", "Bundles without traffic stay."),
@@ -84,7 +85,7 @@ class UniformLoadShedderParams(StrategyParams):
     """Bytes/s below which nothing moves.
     Pulsar: minUnloadMessageThroughput in bytes/s"""
     max_bundles: Annotated[int, Field(ge=-1)] = -1
-    """The most bundles that leave in one cycle; -1 any number.
+    """The most bundles that leave in one cycle; -1 sets no limit.
     Pulsar: maxUnloadBundleNumPerShedding"""
     compatibility: Compatibility = Compatibility.JAVA
     """`Java` decides as Pulsar does, `Corrected` without its known defects."""
@@ -162,7 +163,7 @@ class UniformLoadShedder:
 
 @dataclass(frozen=True)
 class _Scale:
-    """One of the two ways to compare brokers: by message rate (column 0) or by throughput (1); NaN takes no part."""
+    """One of the two ways to compare brokers: by message rate (column 0) or by throughput (1). NaN takes no part."""
 
     column: int
     values: FloatArray
@@ -170,7 +171,7 @@ class _Scale:
     least: float
 
     @classmethod
-    def of(cls, column: int, values: FloatArray, java: bool) -> _Scale:  # noqa: FBT001 - one call, beside its meaning
+    def of(cls, column: int, values: FloatArray, java: bool) -> _Scale:  # noqa: FBT001 - readable at its only call
         most = float(np.fmax.reduce(values, initial=-1.0))
         least = float(np.fmin.reduce(values, initial=LARGEST_INT if java else np.inf))
         return cls(column, values, most, 1.0 if abs(least) <= ALMOST_NOTHING else least)
@@ -181,7 +182,7 @@ class _Scale:
 
     @property
     def difference(self) -> float:
-        """Percent above the least for rates, a factor for throughput."""
+        """Percent by which the most exceeds the least for rates; their quotient for throughput."""
         if not np.isfinite(self.least):
             return 0.0
         return (self.most - self.least) * 100 / self.least if self.column == 0 else self.most / self.least
@@ -198,5 +199,5 @@ def _level(scales: list[_Scale]) -> str:
 
 
 def _to_int(value: float) -> int:
-    """Java's cast to int: towards zero, saturating, NaN gives 0."""
+    """Java's cast to int: rounds towards zero and saturates; NaN gives 0."""
     return 0 if np.isnan(value) else int(min(max(value, SMALLEST_INT), LARGEST_INT))

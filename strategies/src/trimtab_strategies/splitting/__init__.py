@@ -1,1 +1,1 @@
-"""Splitting: when a bundle should be split, and where. One module per strategy, and two shared ones."""
+"""Splitters: one module per strategy that decides which bundles should be split and where, and two shared modules."""

@@ -1,9 +1,9 @@
 """Split boundaries: Pulsar's algorithms as functions of a range and of its topics' places on the ring, and our own.
 
 A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
-end). n boundaries strictly inside make n + 1 children. Two answers mean "not here": None is Java's null, and an empty
-array is the empty list that `flow_or_qps_equally_divide` returns when its condition holds but no topic overflows a
-child. `cut_into` divides a bundle between its topics into children of about equal weight.
+end). n boundaries strictly inside make n + 1 children. Two results mean that there is no split. None is Java's null.
+The empty array is the empty list of `flow_or_qps_equally_divide`: its condition holds, but no topic overflows a child.
+`cut_into` is our own: it cuts a bundle between its topics into children of about equal weight.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.common.naming.*BundleSplitAlgorithm` and `NamespaceBundleFactory.splitBundles`.
 """
@@ -22,7 +22,7 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import Compatibility, Defect
 
 FEWEST_TOPICS = 2
-"""The fewest topics of a bundle for which a split can help."""
+"""A split can help only a bundle with at least this many topics."""
 
 
 DEFECTS = (
@@ -36,7 +36,10 @@ DEFECTS = (
 
 
 class InvalidBoundaryError(ValueError):
-    """A bundle can't be split as requested. The message names value, bound and fix. Java: IllegalArgument."""
+    """A bundle can't be split as requested. The message names the value, the bound and the fix.
+
+    Java: IllegalArgumentException.
+    """
 
 
 class SplitAlgorithm(StrEnum):
@@ -53,7 +56,7 @@ def can_split(lower: int, upper: int) -> bool:
 
 
 def children(lower: int, upper: int, boundaries: Sequence[int] = (), count: int = 2) -> list[tuple[int, int]]:
-    """The ranges that `boundaries` (in any order) make of a bundle, ascending; without any, `count` equal ones.
+    """The ranges into which `boundaries` (in any order) divide a bundle, ascending; without any, `count` equal ones.
 
     The last of the equal ones gets the remainder. Raises `InvalidBoundaryError` when the range is too narrow, a
     boundary is not strictly inside or given twice, or a child would have no hash.
@@ -91,7 +94,7 @@ def topic_count_equally_divide(places: IntArray) -> IntArray | None:
 def specified_positions_divide(lower: int, upper: int, positions: Sequence[int], topics: int) -> IntArray | None:
     """Those of `positions` that are strictly inside, ascending; None if there are none, or fewer than two topics.
 
-    Raises `InvalidBoundaryError` without any position. A position given twice comes back twice, as in Pulsar.
+    Raises `InvalidBoundaryError` if `positions` is empty. A position given twice is returned twice, as in Pulsar.
     """
     inside = specified_positions_force(lower, upper, positions)
     return inside if topics >= FEWEST_TOPICS else None
@@ -115,10 +118,11 @@ def flow_or_qps_equally_divide(
     difference: float,
     compatibility: Compatibility = Compatibility.JAVA,
 ) -> IntArray | None:
-    """Boundaries (any number) after each run of topics that fills a child: msg/s, bytes/s and places, (t,) each.
+    """Boundaries (any number) after each run of topics that fills a child.
 
-    None unless two different places have load, and their sum reaches `max_rate` or `max_throughput` plus `difference`
-    percent. The caller leaves out topics without stats; this function leaves out those without load.
+    places, rates (msg/s), throughputs (bytes/s): (t,) of the topics. None unless two different places have load, and
+    its sum reaches `max_rate` or `max_throughput` plus `difference` percent. The caller leaves out topics without
+    stats; this function leaves out those without load.
     """
     loaded = ~((rates <= 0) & (throughputs <= 0))
     places, load = places[loaded], np.stack([rates[loaded], throughputs[loaded]], axis=1)
@@ -130,7 +134,10 @@ def flow_or_qps_equally_divide(
 
 
 def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibility) -> tuple[IntArray, FloatArray]:
-    """Places and load (t, 2) by place. In Java's form all topics on one place have the load of the last one."""
+    """Places and load (t, 2), by place. As in Java, all topics on one place have the load of the last one.
+
+    Corrected: one row for each place, with the sum of its topics' load.
+    """
     if compatibility is Compatibility.CORRECTED:
         distinct, group = np.unique(places, return_inverse=True)
         summed = np.zeros((len(distinct), load.shape[1]))
@@ -143,7 +150,7 @@ def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibil
 
 
 def _run_ends(places: IntArray, load: FloatArray, limit: FloatArray) -> IntArray:
-    """Boundaries halfway to the first topic that no longer fits below `limit` (2,) with those before it."""
+    """Boundaries, each halfway before a topic that would lift the current child above `limit` (2,)."""
     found = []
     filled = load[0]
     for k in range(1, len(places)):
@@ -178,7 +185,7 @@ def distinct_places(places: IntArray, weights: FloatArray, lower: int, upper: in
     """The places between which a bundle can be cut, ascending, and the weight up to and including each (ratio).
 
     places, weights: (t,) of the bundle's topics. Topics outside the bundle are left out. Only a namespace's last bundle
-    has the hash of its upper end, which can't be separated from the one before it.
+    includes the hash at its upper end. No cut can separate that hash from the one before it.
     """
     inside = (places >= lower) & (places <= upper)
     distinct, group = np.unique(np.minimum(places[inside], upper - 1), return_inverse=True)
@@ -187,13 +194,13 @@ def distinct_places(places: IntArray, weights: FloatArray, lower: int, upper: in
 
 
 def cut_into(places: IntArray, sums: FloatArray, count: int) -> Cut:
-    """The cut into at most `count` children that is closest to equal ones; fewer when a topic is too heavy.
+    """The cut into at most `count` children of about equal weight; fewer if a topic is too heavy.
 
-    places, sums: (p,) two or more, as `distinct_places` returns them. Cut k lies where the sum is closest to k/count,
-    halfway between the two places there.
+    places, sums: (p,) two or more, as `distinct_places` returns them. Boundary k lies where the sum is closest to
+    k/count, halfway between the two places there.
     """
     aims = np.arange(1, count) / count
-    after = np.clip(np.searchsorted(sums, aims), 1, len(sums) - 1)  # places left of each cut, if it comes early
+    after = np.clip(np.searchsorted(sums, aims), 1, len(sums) - 1)  # number of places left of each cut
     later = np.minimum(after + 1, len(sums) - 1)
     closer = np.abs(sums[later - 1] - aims) < np.abs(sums[after - 1] - aims)
     left = np.unique(np.where(closer, later, after))

@@ -1,13 +1,13 @@
-"""BundleSplitterTask: a bundle that is too large now is split now, on any broker.
+"""BundleSplitterTask: a bundle that is too large is split in the same cycle, on any broker.
 
 Idea. The leader checks the last report of every broker. A bundle of two topics or more that exceeds one of four limits
 is split, as long as its namespace has fewer bundles than it may have.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
-max_throughput; current topics and sessions, long-term averages of rate and throughput (0 when never averaged). Of a
-namespace with c bundles at most max_bundles - c are chosen, by the names of their owners and then their own.
+max_throughput. Topics and sessions are current; rate and throughput are long-term averages (0 if never averaged). Of a
+namespace with c bundles at most max_bundles - c are chosen, ordered by the names of their owners, then by their own.
 
-When it helps. A namespace that outgrows its first few bundles; the long-term averages keep a burst from splitting it.
+When it helps. A namespace that outgrows its first few bundles. A burst splits nothing, because averages are long-term.
 When it hurts. A bundle with one hot topic: halving the range does not divide the topic, and the next cycle halves
 again, until the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a split is
 permanent.
@@ -45,14 +45,14 @@ from trimtab_strategies.splitting.limits import (
 DEFECTS = (OVERFLOW, *BOUNDARY_DEFECTS)
 
 FEWEST_BROKERS = 2
-"""The fewest ready brokers for a split."""
+"""Bundles are split only if at least this many brokers are ready."""
 
 
 class BundleSplitterTaskParams(PulsarSplitParams):
     """Parameters of BundleSplitterTask."""
 
     unload: bool = True
-    """Whether the children get new owners; otherwise they stay with the owner.
+    """Whether the children get new owners. Otherwise they stay with the bundle's owner.
     Pulsar: loadBalancerAutoUnloadSplitBundlesEnabled"""
 
 
@@ -83,11 +83,11 @@ class BundleSplitterTask:
         return np.nan_to_num(carried(cluster, cluster.bundles.long), nan=0.0, posinf=np.inf, neginf=-np.inf)
 
     def too_large(self, load: FloatArray) -> IntArray:
-        """The column of the limit that each bundle exceeds (m,), -1 none or too few topics. `load`: (m, 4)."""
+        """The column of the limit that each bundle exceeds (m,), -1 if none or with too few topics. `load`: (m, 4)."""
         return np.where(load[:, 0] < 2, -1, first_exceeded(load, self.params.ceilings))  # noqa: PLR2004 - see the module
 
     def with_room(self, cluster: ClusterLoad, rows: IntArray, counts: IntArray) -> tuple[IntArray, IntArray]:
-        """Those of `rows`, in order, that fit into their namespace, and the rest.
+        """Those of `rows`, in order, whose namespace may have one more bundle, and the others.
 
         counts: (namespaces,) current numbers of bundles.
         """

@@ -1,4 +1,4 @@
-"""The limits of a bundle, and shared functions of all splitters: excess, bundles per namespace, topics of a bundle."""
+"""The limits of a bundle, and functions that splitters share: excess, bundles per namespace, topics of a bundle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trimtab_strategies.splitting.boundaries import (
 from trimtab_strategies.usage import both_directions
 
 REASONS = (Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH)
-"""Columns of a bundle's load, in the order in which Pulsar checks them: the first exceeded one is the reason."""
+"""Columns of a bundle's load, in the order in which Pulsar checks them. The first exceeded one is the reason."""
 
 OVERFLOW = Defect(
     original="The bandwidth limit in bytes is computed in 32 bits: at 2048 MiB/s and above it becomes negative (or"
@@ -78,7 +78,7 @@ class PulsarSplitParams(SplitLimits):
 
     @property
     def ceilings(self) -> FloatArray:
-        """See `SplitLimits`. In Java's form the product of the bandwidth wraps as a signed 32-bit number."""
+        """See `SplitLimits`. As in Java, the bandwidth in bytes overflows like a signed 32-bit number."""
         ceilings = super().ceilings
         if self.compatibility is Compatibility.JAVA:
             ceilings[3] = (quantity(self.max_throughput) + 2**31) % 2**32 - 2**31
@@ -91,7 +91,7 @@ def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
 
 
 def first_exceeded(load: FloatArray, ceilings: FloatArray) -> IntArray:
-    """Per bundle (m,) the first column of `load` (m, 4) above its ceiling, -1 none; NaN is above nothing."""
+    """The first column of each bundle's `load` (m, 4) above its ceiling (m,), -1 if none. NaN is above no ceiling."""
     above = load > ceilings
     first: IntArray = np.where(above.any(axis=1), np.argmax(above, axis=1), -1)
     return first
@@ -110,7 +110,7 @@ def by_name(cluster: ClusterLoad, rows: IntArray) -> IntArray:
 
 
 def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reason, words: str) -> list[HeldBack]:
-    """One entry for all bundles (rows) that were not split for one reason; none without bundles."""
+    """One entry for all bundles (rows) that were not split for `reason`; no entry if there are no bundles."""
     if not len(rows):
         return []
     names = cluster.bundles.names
@@ -120,10 +120,10 @@ def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reas
 
 
 def none_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, among: BoolArray) -> HeldBack:
-    """The entry when no bundle is too large, with the closest of those marked in `among` (mask, m)."""
+    """The entry when no bundle is too large. It names those of `among` (mask, m) that are closest to a limit."""
     known = np.isfinite(load) & among[:, np.newaxis]
     highest = np.max(load, axis=0, where=known, initial=0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):  # an overflown ceiling can be 0
+    with np.errstate(divide="ignore", invalid="ignore"):  # a ceiling that overflowed can be 0
         fill = np.nan_to_num(highest / ceilings, posinf=0.0, neginf=0.0)
     column = int(np.argmax(fill))
     if not fill[column] > 0:
@@ -161,8 +161,8 @@ class Inside:
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
 
-        By the bytes of its topics, else by their number; by width when its topics are unknown. Invalid bytes (NaN,
-        infinite, negative) count 0.
+        They follow the bytes of its topics, or else the number of topics, or the width of the children if topics are
+        unknown. Invalid bytes (NaN, infinite, negative) count 0.
         """
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]
@@ -178,7 +178,7 @@ class Inside:
 
 
 def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """The boundaries of a bundle (row) by `params.algorithm`; None or empty: none. Only known topics count."""
+    """The boundaries of a bundle (row) by `params.algorithm`; None or empty without any. Only known topics count."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper)
@@ -200,7 +200,7 @@ def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) ->
 
 
 def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """`pulsar_boundaries` if they divide the bundle; else None: no boundary, or one that is not strictly inside."""
+    """`pulsar_boundaries` if they divide the bundle; None if there are none, or one is not strictly inside."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper) if can_split(lower, upper) else None  # the middle is always inside

@@ -4,14 +4,14 @@ Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts 
 At the `hit_count`-th hit in a row it is split, and only a few per cycle.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
-max_throughput, all current values; hits >= hit_count; its namespace has fewer than
-max_bundles, including the splits of this cycle; no bundle that shares its lower or its upper end is being split; and
-the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles. Bundles
-come by name (Pulsar: in the order of a hash map).
+max_throughput, all current values. A bundle is split if it is too large; hits >= hit_count; its namespace has fewer
+than max_bundles, including the splits of this cycle; no bundle that shares its lower or its upper end is being split;
+and the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles.
+Bundles are checked by name (Pulsar: in the order of a hash map).
 
 When it helps. Pulsar's extensible manager; the hits keep a burst from splitting a bundle permanently. When it hurts. A
-bundle with one hot topic, as the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds several
-boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
+bundle with one hot topic, because the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds
+several boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`,
 with equal decisions.
@@ -52,7 +52,7 @@ DEFECTS = (
     Defect(
         original="A bundle is held back by a split in any namespace whose name merely begins with the name of its"
         " own (``t/n2`` for ``t/n``).",
-        corrected="Only by one of its own namespace.",
+        corrected="It is held back only by a split in its own namespace.",
     ),
     Defect(
         original="Each broker counts only the splits it chose itself against the namespace's maximum, so several"
@@ -67,7 +67,8 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
     """Parameters of DefaultNamespaceBundleSplitStrategy."""
 
     hit_count: Annotated[int, Field(ge=1, le=1001)] = 4
-    """Cycles in a row in which the bundle must be too large, the one that splits it included.
+    """Cycles in a row in which the bundle must be too large, including the one that splits it. Pulsar's setting counts
+    only the cycles before that one.
     Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold in cycles before"""
     max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
     """Bundles that a broker splits in one cycle.
@@ -76,9 +77,9 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
 
 @dataclass(frozen=True, slots=True)
 class SplitContext:
-    """The context of a split besides the bundles.
+    """What a decision about splits needs besides the bundles.
 
-    counts:     how many bundles each namespace (row) has, -1 unknown.
+    counts:     how many bundles each namespace (row) has, -1 if unknown.
     splitting:  names of bundles that are being split now.
     boundaries: where a bundle (row) would be split; None: nowhere.
     """
@@ -120,7 +121,7 @@ class DefaultNamespaceBundleSplitStrategy:
     ) -> Walk:
         """One cycle over bundles (rows) of two topics or more, in the given order.
 
-        exceeded: (m,) the column of the limit that each bundle exceeds, -1 none. hits: before this cycle, by name.
+        exceeded: (m,) the column of the limit that each bundle exceeds, -1 if none. hits: before this cycle, by name.
         """
         walk = Walk(cluster, self.params, around, dict(hits))
         for row in rows.tolist():
@@ -144,7 +145,7 @@ class Walk:
     _chosen_in: Counter[tuple[int, int]] = field(default_factory=Counter)
 
     def visit(self, row: int, exceeded: int) -> None:
-        """Count a bundle's hit (column of the limit that it exceeds, -1 none), and split it if it is time."""
+        """Count a bundle's hit, and split it if it has enough. exceeded: column of the exceeded limit, -1 if none."""
         name = self.cluster.bundles.names[row]
         _, lower, upper = parse_bundle(name)
         if not can_split(lower, upper):
@@ -156,7 +157,7 @@ class Walk:
             self.consider(row, name, REASONS[exceeded])
 
     def consider(self, row: int, name: str, reason: Reason) -> None:
-        """Split a bundle that just got a hit, or record why not."""
+        """Split a bundle that has just got a hit, or record why it is not split."""
         counter = self.counter(row)
         count = int(self.around.counts[counter[1]])
         if self.hits[name] < self.params.hit_count:
@@ -176,7 +177,7 @@ class Walk:
             self._chosen_in[counter] += 1
 
     def counter(self, row: int) -> tuple[int, int]:
-        """The brokers whose splits count against a namespace's maximum: in Java's form only the owner, else all."""
+        """The key of splits that count against a namespace's maximum: as in Java those of one owner, or else all."""
         bundles = self.cluster.bundles
         alone = self.params.compatibility is Compatibility.JAVA
         return (int(bundles.owner[row]) if alone else -1, int(bundles.namespace[row]))
@@ -190,7 +191,7 @@ class Walk:
 
     @property
     def held_back(self) -> list[HeldBack]:
-        """What was not split, one entry per reason."""
+        """The bundles that were not split, one entry per reason."""
         words = {
             Reason.TOO_NARROW: "a single hash wide",
             Reason.HIT_COUNT: f"too large, but not for {self.params.hit_count} cycles yet",

@@ -1,21 +1,22 @@
 """WeightedSplitter: a bundle that stays too large is split once, by its load, into as many children as needed.
 
-Idea. Halving the range of a hot bundle divides its hashes, not its load, so it takes many rounds, each of which
-disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n. n is
-large enough for every child to grow, and the children are placed at once. As a split can't be undone, it is refused
+Idea. Halving the range of a hot bundle divides its hashes, not its load. So it takes many rounds, and each disconnects
+the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n. n is so large
+that every child has room to grow. The children are placed in the same plan. A split can't be undone, so it is refused
 when it would not help, and every namespace has a budget of splits.
 
-Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput; the largest of the four is
-the reason and gives the weights of the topics (sessions of a topic are not known: all topics count alike). n = the
-smallest number from fill / target up with which no child is above target; if there is none, the one whose heaviest
-child is lightest. Boundary k lies between topics, where the sum of the weights along the ring is closest to k/n. The
-bundle is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the weight.
+Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput. The largest of the four is
+the reason, and sets the weights of the topics (all topics weigh the same for sessions, which are not known by topic).
+n = the smallest number from fill / target up with which no child is above target; if there is none, the one whose
+heaviest child is lightest. Boundary k lies between topics, where the sum of the weights along the ring is closest to
+k/n. The bundle is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the
+weight.
 
 When it helps. Namespaces in which some bundles outgrow the others. When it hurts. Load that comes and goes: the bundles
-stay. It needs the load of each topic in the bundle, and reports where that is missing.
+remain split. It needs the load of each topic in the bundle, and reports where that is missing.
 
-Source. Trimtab's own. The four limits are those of Pulsar's splitters (`modular`, `extensible`); placing the children
-at once, the budget and the refusals fix their weaknesses.
+Source. Trimtab's own. The four limits are those of Pulsar's splitters (`modular`, `extensible`). Immediate placement of
+the children, the budget and the refusals fix weaknesses of those.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from trimtab_strategies.splitting.limits import (
 )
 
 MOST_LISTED = 3
-"""Bundles per reason that are listed one by one; the others are counted."""
+"""Bundles per reason that are listed one by one. The others are counted."""
 
 
 class WeightedSplitterParams(SplitLimits):
@@ -60,7 +61,7 @@ class WeightedSplitterParams(SplitLimits):
     known_load_percent: Percent = 80
     """Percent of the bundle's load that its known topics must account for."""
     hit_count: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Cycles in a row in which the bundle must be too large, the one that splits it included."""
+    """Cycles in a row in which the bundle must be too large, including the one that splits it."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
     """Splits of a namespace within `budgetWindow`."""
     budget_window: Duration = "24h"
@@ -85,7 +86,7 @@ class WeightedSplitter:
     params: WeightedSplitterParams
 
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
-        """Divide splittable bundles that have been too large for long enough, the fullest first."""
+        """Split those of the splittable bundles that have been too large for long enough, the fullest first."""
         load, ceilings = carried(cluster, cluster.bundles.short), self.params.ceilings
         mine = splittable & (cluster.bundles.owner >= 0)
         hot = np.flatnonzero(mine & ((load > ceilings) & (load < np.inf)).any(axis=1))
@@ -136,7 +137,7 @@ class _Cycle:
         self._counts = bundle_counts(self.cluster)
 
     def visit(self, row: int) -> None:
-        """Divide a bundle that is too large, or record why not."""
+        """Split a bundle that is too large, or record why it is not split."""
         name = self.cluster.bundles.names[row]
         if self.hits[name] < self.params.hit_count:
             self.refuse(
@@ -154,7 +155,7 @@ class _Cycle:
         self._refused[refusal.reason].append((row, refusal.words))
 
     def propose(self, row: int, boundaries: IntArray) -> None:
-        """Divide a bundle, and count it against its namespace's room and budget."""
+        """Split a bundle, and count the split against its namespace's room and budget."""
         space = int(self.cluster.bundles.namespace[row])
         reason = REASONS[int(np.argmax(self.fill[row]))]
         shares = self._inside.shares(row, boundaries)
@@ -187,7 +188,7 @@ class _Cycle:
         return np.where(np.isfinite(load) & (load > 0), load, 0.0)
 
     def unknown(self, row: int, column: int, weights: FloatArray) -> Refusal | None:
-        """Why too little is known of the bundle's topics, if so."""
+        """Why the bundle's topics are not known well enough; None if they are."""
         if self.cluster.bundles.topics[row] < FEWEST_TOPICS and not len(weights):
             return Refusal(Reason.TOO_FEW_TOPICS, "a single topic can't be split: add partitions")
         whole = self.load[row, 0 if REASONS[column] is Reason.SESSIONS else column]
@@ -198,7 +199,7 @@ class _Cycle:
         return Refusal(Reason.NO_LOAD_DATA, what)
 
     def hot_topic(self, topics: IntArray, weights: FloatArray, column: int) -> Refusal | None:
-        """Why a single topic is the load, if so."""
+        """The refusal if a single topic causes too much of the load; None if none does."""
         top = int(np.argmax(weights))
         share = float(weights[top] / weights.sum())
         if share <= self.params.hot_topic_percent / 100:
@@ -209,7 +210,7 @@ class _Cycle:
         )
 
     def no_room(self, row: int) -> Refusal | None:
-        """Why the namespace may not have another bundle, or not now, if so."""
+        """Why the namespace may not have another bundle, or not now; None if it may."""
         space = int(self.cluster.bundles.namespace[row])
         times = self.spent.get(self.cluster.namespaces[space], [])
         if self.room(space) < 1:
@@ -227,7 +228,7 @@ class _Cycle:
         return self.params.max_bundles - int(self._counts[space]) - self._added[space]
 
     def lightest(self, row: int, places: IntArray, sums: FloatArray) -> IntArray:
-        """The boundaries of the fewest children that all stay within the target, or of those that come closest.
+        """The boundaries of the fewest children that all stay within the target, or that come closest to it.
 
         places, sums: (p,) the topics' distinct places, ascending, and the weight up to and including each (ratio).
         """
@@ -242,7 +243,7 @@ class _Cycle:
         return best.boundaries
 
     def held_back(self) -> list[HeldBack]:
-        """The bundles that were not split: the fullest of each reason one by one, the rest in one entry."""
+        """The bundles that were not split. For each reason the fullest are listed, the others share one entry."""
         entries = []
         for reason, refused in self._refused.items():
             for row, words in refused[:MOST_LISTED]:

@@ -27,7 +27,7 @@ from trimtab_strategies.testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_
 from trimtab_strategies.usage import MOVING, weighted_maximum
 
 SPLIT_ROUNDS = 6
-"""Number of plans in a row after which every splitter that counts hits has answered."""
+"""After so many plans in a row, every splitter that counts hits has had enough hits to split."""
 
 
 def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
@@ -74,14 +74,14 @@ def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> Non
 
 
 def idle_plan_says_why(pair: Pair, cluster: ClusterLoad) -> None:
-    """A plan that does nothing gives a reason, and no plan gives one per bundle."""
+    """A plan that does nothing gives a reason, and no plan gives a reason per bundle."""
     for _, plan in plans(pair, cluster, MoveLimits()):
         assert not plan.empty or plan.held_back
         assert len(plan.held_back) <= 10 + 8 * len(cluster.brokers)
 
 
 def plan_splits_only_what_it_may(pair: Pair, cluster: ClusterLoad) -> None:
-    """A bundle is split once and is not moved in the same plan, and what `_check_split` says."""
+    """A bundle is split at most once, and is not moved in the same plan. Each split passes `_check_split`."""
     for shown, plan in plans(pair, cluster, MoveLimits(), count=SPLIT_ROUNDS):
         names = [split.bundle for split in plan.splits]
         assert len(names) == len(set(names)), "a bundle is split twice"
@@ -92,7 +92,7 @@ def plan_splits_only_what_it_may(pair: Pair, cluster: ClusterLoad) -> None:
 
 
 def _check_split(cluster: ClusterLoad, split: Split, allowed: Guarded) -> None:
-    """Its bundle may be split where it is, and children leave only if it might, to brokers that may receive."""
+    """The bundle may be split. Children leave only if the bundle itself may, and only to brokers that may receive."""
     bundle, source = cluster.bundles.index[split.bundle], cluster.brokers.index[split.source]
     assert not cluster.bundles.pinned[bundle], f"{split} divides a pinned bundle"
     assert not cluster.bundles.in_flight[bundle], f"{split} divides a bundle that is moving"
@@ -151,7 +151,7 @@ def placement_memory_survives_a_restart(placement: Placement, cluster: ClusterLo
 
 
 def remembering_a_choice_leaves_its_input_alone(placement: Placement, cluster: ClusterLoad) -> None:
-    """A placement that learns which broker was taken changes nothing in place, and its memory is plain JSON."""
+    """A placement that is told which broker was taken changes nothing in place, and its memory is plain JSON."""
     if not isinstance(placement, RemembersChoices):
         return
     for candidates in _candidate_sets(cluster):
@@ -211,14 +211,14 @@ Check = tuple[str, Callable[[ClusterLoad], None]]
 
 
 EXCEPTIONS: Mapping[tuple[str, str], str] = {
-    ("OverloadShedder", "level_cluster_is_left_alone"): "its bound is absolute: when all are overloaded, all shed",
+    ("OverloadShedder", "level_cluster_is_left_alone"): "its limit is absolute: when all are overloaded, all shed",
     ("WeightedBalancer[Java]", "level_cluster_is_left_alone"): "it also evens out the numbers of bundles",
 }
 """Rules that a strategy (or one form of it) breaks because the original does: strategy and check, and why."""
 
 
 def variants(table: Mapping[str, Row[Strategy]]) -> Iterator[tuple[str, str, Strategy]]:
-    """Each strategy with its default parameters, and with every value of `compatibility` it has: id, name, strategy."""
+    """Each strategy (id, name, strategy) with its default parameters, and with every value of its `compatibility`."""
     for name, row in table.items():
         for label, params in parameter_sets(row.params):
             yield f"{name}{label}", name, row.build(params)
@@ -273,7 +273,7 @@ def parameters_are_checked(params: type[StrategyParams], _: ClusterLoad) -> None
 
 
 def _refused(change: Callable[[], object]) -> str:
-    """The parameter that is refused, empty when nothing is."""
+    """The name of the parameter that is refused; empty if none is."""
     try:
         change()
     except ValidationError as problem:

@@ -16,7 +16,7 @@ from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedder, Shedding
 
 ROUNDS = 9
-"""Decisions in a row after which every strategy that counts hits has acted, with the original's default counts."""
+"""After so many decisions in a row, every strategy that counts hits has acted, with the original's default counts."""
 
 MINUTE = 60.0
 """Seconds between two decisions."""
@@ -34,7 +34,7 @@ def movable(cluster: ClusterLoad) -> BoolArray:
 
 
 def sheddings(shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray) -> Iterator[tuple[ClusterLoad, Shedding]]:
-    """`ROUNDS` answers in a row, a minute apart on the same load, each with the cluster that it got."""
+    """`ROUNDS` results in a row, a minute apart with the same load, each with its cluster."""
     memory: Mapping[str, Any] = {}
     for step in range(ROUNDS):
         shown = replace(cluster, now=cluster.now + MINUTE * step)
@@ -44,7 +44,7 @@ def sheddings(shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray) -> I
 
 
 def plans(pair: Pair, cluster: ClusterLoad, limits: MoveLimits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
-    """`count` plans in a row, a minute apart on the same load as if no move landed; the memory survives restarts."""
+    """`count` plans in a row, a minute apart with the same load, as if no move landed. The memory survives restarts."""
     memory, rng = Memory(), np.random.default_rng(0)
     for step in range(count):
         shown = replace(cluster, now=cluster.now + MINUTE * step)
@@ -61,7 +61,7 @@ def _decided(
 
 
 def reordered(cluster: ClusterLoad, brokers: IntArray | None = None, bundles: IntArray | None = None) -> ClusterLoad:
-    """The same cluster with its rows in another order: `brokers` (n) and `bundles` (m) name the old row of each."""
+    """The same cluster with its rows in another order: `brokers` (n) and `bundles` (m) are the old row of each."""
     order = np.arange(len(cluster.brokers)) if brokers is None else brokers
     rows = np.arange(len(cluster.bundles)) if bundles is None else bundles
     place = np.append(np.argsort(order), -1)  # the last entry is for no owner (-1)
@@ -85,7 +85,7 @@ def upside_down(count: int) -> IntArray:
 
 
 def in_words(cluster: ClusterLoad, shedding: Shedding, *, by_traffic: bool = False) -> list[tuple[Any, ...]]:
-    """The unloads by name, sorted; `by_traffic` names bundles by their traffic, so equal ones are the same."""
+    """The unloads by name, sorted. `by_traffic` names bundles by their traffic, so equal bundles have one name."""
 
     def bundles(rows: IntArray) -> list[Any]:
         if by_traffic:
@@ -100,7 +100,7 @@ def in_words(cluster: ClusterLoad, shedding: Shedding, *, by_traffic: bool = Fal
 
 
 class Unchanged:
-    """A block that must not change a cluster and a memory. Raises AssertionError if it does."""
+    """A context that checks that its block does not change a cluster and a memory. Raises AssertionError if it does."""
 
     def __init__(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> None:
         """Take a snapshot of both."""

@@ -27,7 +27,7 @@ from trimtab_strategies.testing.compare import (
 
 
 def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """Equal brokers shed nothing, and the answer gives a reason."""
+    """Equal brokers shed nothing, and the result gives a reason."""
     brokers = cluster.brokers
     alike: dict[str, Any] = {
         name: np.tile(getattr(brokers, name)[:1], (len(brokers), 1)) for name in ("usage", "limit", "traffic")
@@ -39,10 +39,10 @@ def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
 
 
 def says_why_nothing_is_shed(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """An answer without unloads gives a reason, and no answer gives one per bundle."""
+    """A result without unloads gives a reason. No result gives a separate reason for each bundle."""
     for _, shedding in sheddings(shedder, cluster, movable(cluster)):
         assert shedding.unloads or shedding.held_back, "nothing is shed, and no reason is given"
-        assert len(shedding.held_back) <= 10 + 4 * len(cluster.brokers), "a reason per bundle"
+        assert len(shedding.held_back) <= 10 + 4 * len(cluster.brokers), "too many reasons: about one for each bundle"
 
 
 def shedding_leaves_its_input_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
@@ -65,13 +65,13 @@ def broker_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterL
 
 
 def bundle_order_does_not_matter_to_shedding(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """The rows of the bundles may be in any order; of bundles with equal load any may be taken."""
+    """The rows of the bundles may be in any order. Among bundles with equal load, any may be taken."""
     other = reordered(cluster, bundles=upside_down(len(cluster.bundles)))
     assert _all_in_words(shedder, cluster, by_traffic=True) == _all_in_words(shedder, other, by_traffic=True)
 
 
 def sheds_only_what_may_leave(shedder: Shedder, cluster: ClusterLoad) -> None:
-    """Each bundle is shed by its own owner, at most once, and only if it is sheddable; nothing when none is."""
+    """Each bundle is shed by its own owner, at most once, and only if it is sheddable. If none is, nothing is shed."""
     sheddable = np.arange(len(cluster.bundles)) % 3 != 0
     for shown, shedding in sheddings(shedder, cluster, sheddable):
         _check_unloads(shown, shedding, sheddable)
@@ -92,12 +92,11 @@ def _check_unloads(cluster: ClusterLoad, shedding: Shedding, sheddable: BoolArra
 
 
 def _check_destination(cluster: ClusterLoad, unload: Unload) -> None:
-    """A destination is another broker, and the owner of the returned bundles; without a destination nothing is
-    returned."""
+    """A destination is not the source, and owns the bundles that it gives back. Without one, nothing is given back."""
     assert -1 <= unload.destination < len(cluster.brokers), "the destination is not a broker"
     assert unload.destination != unload.broker, "the destination is the source"
     owners = cluster.bundles.owner[unload.returned]
-    assert (owners == unload.destination).all(), "a bundle is returned by a broker that does not own it"
+    assert (owners == unload.destination).all(), "a broker gives back a bundle that it does not own"
     assert unload.destination >= 0 or not len(unload.returned), "a swap without a destination"
 
 
@@ -112,14 +111,14 @@ def shedder_memory_survives_a_restart(shedder: Shedder, cluster: ClusterLoad) ->
 
 
 def shedding_an_empty_cluster_is_fine(shedder: Shedder, _: ClusterLoad) -> None:
-    """No broker and no bundle: nothing is shed, and the answer gives a reason."""
+    """Without brokers and bundles nothing is shed, and the result gives a reason."""
     shedding = shedder.shed(drawn(), np.zeros(0, dtype=bool), {})
     assert not shedding.unloads
     assert shedding.held_back, "nothing is shed, and no reason is given"
 
 
 def a_single_broker_sheds_nothing(shedder: Shedder, _: ClusterLoad) -> None:
-    """With a single broker, the shedder names no destination and does not fail."""
+    """A single broker may shed bundles, but the shedder names no destination for them, and does not fail."""
     alone = drawn(a=0.95, bundles={"a": [3, 2, 1]})
     for shown, shedding in sheddings(shedder, alone, movable(alone)):
         _check_unloads(shown, shedding, movable(alone))
@@ -172,7 +171,7 @@ def _check_split(cluster: ClusterLoad, split: SplitCandidate) -> None:
 
 
 def says_why_nothing_is_split(splitter: Splitter, cluster: ClusterLoad) -> None:
-    """An answer without a split gives a reason, and no answer gives one per bundle of a large cluster."""
+    """A result without a split gives a reason."""
     for _, splitting in splittings(splitter, cluster, _whole(cluster)):
         assert splitting.proposed or splitting.held_back, "nothing is split, and no reason is given"
 
@@ -202,7 +201,7 @@ def splitter_memory_survives_a_restart(splitter: Splitter, cluster: ClusterLoad)
 
 
 def splitting_an_empty_cluster_is_fine(splitter: Splitter, _: ClusterLoad) -> None:
-    """No broker and no bundle: nothing is split."""
+    """Without brokers and bundles nothing is split."""
     assert not splitter.split(drawn(), np.zeros(0, dtype=bool), {}).proposed
 
 
@@ -213,7 +212,7 @@ def _whole(cluster: ClusterLoad) -> BoolArray:
 def splittings(
     splitter: Splitter, cluster: ClusterLoad, splittable: BoolArray
 ) -> Iterator[tuple[ClusterLoad, Splitting]]:
-    """`ROUNDS` answers in a row, one minute apart with the same load, each with the cluster it is based on."""
+    """`ROUNDS` results in a row, a minute apart with the same load, each with its cluster."""
     memory: Mapping[str, Any] = {}
     for step in range(ROUNDS):
         shown = replace(cluster, now=cluster.now + MINUTE * step)

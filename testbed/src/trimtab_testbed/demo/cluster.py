@@ -58,11 +58,11 @@ class DemoCluster(Startable):
         return self
 
     def stop(self) -> None:
-        """Stop all servers, with the operator."""
+        """Stop all servers, including the operator."""
         self._stack.close()
 
     def start_operator(self) -> None:
-        """Start `trimtab run` as a child process and return at once. `operator_ready` waits for it."""
+        """Start `trimtab run` as a child process and return immediately. `operator_ready` waits for it."""
         (self._port,) = free_ports(1)
         arguments = {
             "--kubeconfig": self.kubeconfig,

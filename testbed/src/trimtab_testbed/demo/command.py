@@ -37,7 +37,7 @@ def register(subparsers: Any) -> None:
     """Add the command to the parser."""
     listed = "\n".join(f"  {name:<12} {known.summary}" for name, known in SCENARIOS.items())
     parser = add_verb(subparsers, "demo", _DESCRIPTION.format(scenarios=listed), run)
-    parser.add_argument("--scenario", default="skewed-96", metavar="NAME", help="which one (%(default)s)")
+    parser.add_argument("--scenario", default="skewed-96", metavar="NAME", help="scenario to run (%(default)s)")
     parser.add_argument(
         "--mixed",
         action="store_const",
@@ -46,7 +46,7 @@ def register(subparsers: Any) -> None:
         help="the same as --scenario mixed-48",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
-    parser.add_argument("--keep", action="store_true", help="leave all of it running until Ctrl-C")
+    parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
     parser.add_argument(
         "--timeout", type=_seconds, default=180.0, metavar="SECONDS", help="give up after this long (%(default)g)"
     )

@@ -24,7 +24,7 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 @dataclass
 class Settling:
-    """Decides whether the cluster has settled. since: seconds at which nothing was `missing` any more."""
+    """Decides whether the cluster has settled. since: when (seconds) nothing was `missing` any more."""
 
     solved: Solved
     since: float | None = None
@@ -57,7 +57,7 @@ _LOOK_EVERY = 0.7  # seconds between snapshots; several fall into each cycle
 
 _MEASURED = 45.0  # seconds within which all brokers must be measured
 
-_CLOSE = 4.0  # percent points between the scenario's CPU and the measured CPU, once rates have ramped up
+_CLOSE = 4.0  # most percent points between the scenario's CPU and the measured CPU, once rates have ramped up
 
 
 def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
@@ -128,7 +128,7 @@ def _first_measured(stage: DemoCluster) -> DemoSnapshot:
         if not off:
             return snapshot
         if time.monotonic() > deadline:
-            raise ServerFailedError(f"after {_MEASURED:g} s Prometheus shows other CPU usage than the scenario: {off}")
+            raise ServerFailedError(f"after {_MEASURED:g} s CPU in Prometheus differs from the scenario: {off}")
         time.sleep(_LOOK_EVERY)
 
 

@@ -1,6 +1,4 @@
-"""Snapshots of the demo's cluster, read from the API server and Prometheus, never from the operator or the
-simulation.
-"""
+"""Takes snapshots of the demo's cluster from the API server and Prometheus, never from the operator or simulation."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ class SeenMove:
 
 @dataclass(frozen=True, slots=True)
 class ObservedCycle:
-    """One cycle as in the policy's status. seconds: by phase."""
+    """One cycle as in the policy's status. total: seconds of the whole cycle. seconds: of each phase."""
 
     time: str
     outcome: str
@@ -78,8 +76,9 @@ class ObservedCycle:
 
 @dataclass(frozen=True, slots=True)
 class DemoSnapshot:
-    """The cluster at one moment. at: seconds since the first snapshot. unconfirmed: bundles not with their desired
-    owner.
+    """The cluster at one moment. at: seconds since the first snapshot.
+
+    unconfirmed: number of bundles that are not with their desired owner.
     """
 
     at: float
@@ -160,9 +159,7 @@ class ClusterObserver:
 
 
 def _reason(spec: Mapping[str, Any]) -> str:
-    """Why the bundle has its owner. An assignment that names another owner is older: a user has changed the owner
-    since.
-    """
+    """Why the bundle has its owner. If the assignment names another owner, a user has changed the owner since then."""
     assignment = spec.get("assignment", {})
     return str(assignment["reason"]) if assignment.get("owner") == spec["owner"] else str(Reason.ADMIN)
 

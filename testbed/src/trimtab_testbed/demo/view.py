@@ -16,7 +16,7 @@ from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot
 _RECENT = 10  # moves shown in the live table
 _BAR = 12  # characters of a full bar: all columns then fit into 80
 _SLIMMEST = 3  # shorter bars are left out
-_NUMBERS = 42  # characters that a row needs beside the broker's name and the bars
+_NUMBERS = 42  # characters that a row needs besides the broker's name and the bars
 _LINE_EVERY = 5.0  # seconds between two lines while nothing moves
 _WAITING = "waiting for the operator to see the brokers"
 _WARM, _HOT = 50.0, 70.0  # percent from which a bar is yellow or red
@@ -96,7 +96,7 @@ def render(snapshot: DemoSnapshot, title: str, width: int) -> Group:
 
 
 def broker_table(snapshot: DemoSnapshot, width: int) -> Table:
-    """One row per broker. In a narrow terminal bars shrink or disappear, then names wrap; numbers are never cut."""
+    """One row per broker. In a narrow terminal bars shrink or disappear, then names wrap. Numbers are never cut."""
     bars = _bar_width(snapshot, width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("broker", overflow="fold")
@@ -109,7 +109,7 @@ def broker_table(snapshot: DemoSnapshot, width: int) -> Table:
 
 
 def _bar_width(snapshot: DemoSnapshot, width: int) -> int:
-    """Characters of the CPU bar (the memory bar has half as many) that leave room for the rest; 0: no bars."""
+    """Characters of the CPU bar that leave room for the rest; 0 for no bars. The memory bar has half as many."""
     names = max((len(row.name) for row in snapshot.brokers), default=0)
     room = (width - names - _NUMBERS) * 2 // 3
     return min(_BAR, room) if room >= _SLIMMEST else 0

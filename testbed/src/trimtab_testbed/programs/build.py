@@ -1,5 +1,6 @@
-"""Builds programs from pinned Go modules: static, stripped and reproducible, in a folder named by a hash of the
-inputs.
+"""Builds programs from pinned Go modules.
+
+The programs are static, stripped and reproducible. They are in a folder named by a hash of the inputs.
 """
 
 from __future__ import annotations

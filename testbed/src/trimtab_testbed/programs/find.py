@@ -1,7 +1,8 @@
 """Finds or builds the programs of Kubernetes (etcd, kube-apiserver, kubectl, controller-manager) and Prometheus.
 
-Kubernetes: ``$KUBEBUILDER_ASSETS`` (where setup-envtest puts them), PATH, the cache folder, then a Go build.
-Prometheus: PATH, the cache folder, Debian's package unpacked without root, then a Go build. `promtool` checks rules.
+Search order for Kubernetes: ``$KUBEBUILDER_ASSETS`` (the folder of setup-envtest), PATH, the cache folder, a Go build.
+Search order for Prometheus, and for `promtool`, which checks rules: PATH, the cache folder, Debian's package unpacked
+without root, a Go build.
 """
 
 from __future__ import annotations
@@ -120,9 +121,9 @@ def find_kube(*, controllers: bool = False) -> KubeBinaries:
 
 
 def ensure_kube(*, controllers: bool = False, download: bool = False) -> KubeBinaries:
-    """The programs; if missing, built (with `download`: downloaded by setup-envtest) into the cache folder.
+    """The programs. Missing ones are built into the cache folder, or with `download` fetched by setup-envtest.
 
-    Building takes about 9 minutes on two cores, once; the controller-manager 2 more. Raises `MissingToolError`.
+    Building takes about 9 minutes on two cores, once. The controller-manager takes 2 more. Raises `MissingToolError`.
     """
     core, _ = _find_core()
     if core is None:

@@ -1,7 +1,7 @@
 """Finds or builds Helm, and downloads the CRDs of the Prometheus operator that the chart uses.
 
-Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m trimtab_testbed.programs.helm
-[3|4]`` prints its path. The CRDs come from the Prometheus operator's Go module (4 MB).
+Search order for Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m
+trimtab_testbed.programs.helm [3|4]`` prints its path. The CRDs come from the Prometheus operator's Go module (4 MB).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def find_helm(major: int = DEFAULT) -> Helm:
 
 
 def ensure_helm(major: int = DEFAULT) -> Helm:
-    """Helm, built into the cache folder if missing: 3 to 6 minutes of processor time, once.
+    """Helm. If missing, it is built into the cache folder, which takes 3 to 6 minutes of processor time, once.
 
     Raises `MissingToolError`.
     """

@@ -65,8 +65,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=[*what, []],
         default=["all"],
         help="kube: etcd, kube-apiserver, kubectl; "
-        "controllers: kube-controller-manager as well; prometheus; monitoring: the kinds of the Prometheus operator; "
-        "pulsar: real brokers for the end-to-end tests; all of these but the last two (default)",
+        "controllers: kube-controller-manager as well; prometheus; monitoring: the CRDs of the Prometheus operator; "
+        "pulsar: real brokers for the end-to-end tests; all: everything except the last two (default)",
     )
     parser.add_argument(
         "--download",

@@ -29,8 +29,9 @@ class Box:
         self._groups = [parent / name for parent in parents]
 
     def make(self) -> bool:
-        """Create the group; returns whether that worked. It needs root, and a hierarchy that is not mounted
-        read-only.
+        """Create the group; returns whether that worked.
+
+        It needs root, and a hierarchy that is not mounted read-only.
         """
         try:
             for group in self._groups:
@@ -59,7 +60,7 @@ class Box:
         deadline = time.monotonic() + within
         for group in self._groups:
             while group.exists() and not _removed(group) and time.monotonic() < deadline:
-                time.sleep(0.02)  # a process is just ending, and the kernel removes no group in use
+                time.sleep(0.02)  # a process is still exiting, and the kernel removes no group in use
 
 
 def _removed(group: Path) -> bool:

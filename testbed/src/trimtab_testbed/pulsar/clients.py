@@ -42,7 +42,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class MessageCounts:
-    """Numbers of messages. errors: sends that failed for good. received: 0 where nothing is consumed."""
+    """Numbers of messages. errors: sends that failed permanently. received: 0 if nothing is consumed."""
 
     sent: int
     acked: int
@@ -152,7 +152,7 @@ class ClientTraffic(Startable):
         return tuple(self._lines)
 
     def inside(self, bundle: str) -> list[str]:
-        """Its topics that belong to `bundle` (Pulsar's spelling)."""
+        """The topics of these clients that are in `bundle` (Pulsar's spelling)."""
         namespace, low, high = _range(bundle)
         mine = (topic for topic in self._lines if topic.partition("://")[2].rpartition("/")[0] == namespace)
         return [topic for topic in mine if low <= zlib.crc32(topic.encode()) < high]
@@ -168,7 +168,7 @@ class ClientTraffic(Startable):
         )
 
     def errors(self) -> list[str]:
-        """Texts of the sends that failed for good."""
+        """Topic and error of each send that failed permanently."""
         return [f"{topic}: {error}" for topic, line in self._lines.items() for error in line.errors]
 
     def rate(self, topic: str, seconds: float = 5.0) -> float:
@@ -177,16 +177,15 @@ class ClientTraffic(Startable):
         return sum(at >= since for at in reversed(self._lines[topic].acked)) / seconds
 
     def publish_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The longest gap (ms) between two acknowledgements of a topic that touches ``[begin, end]``, over all
-        `topics`.
+        """The longest gap (ms) between two acknowledgements of one of `topics` that touches ``[begin, end]``.
 
-        Times in epoch seconds. None when nothing was acknowledged. The gap includes the normal ``1 / rate`` between two
-        messages, so it is more exact for busy topics.
+        Times are in epoch seconds. None if nothing was acknowledged. The gap includes the normal ``1 / rate`` between
+        two messages, so it is more exact for busy topics.
         """
         return _longest(_gap(self._lines[topic].acked, begin, end) for topic in topics)
 
     def receive_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The same for messages that consumers received."""
+        """As `publish_gap`, but between messages that consumers received."""
         return _longest(_gap(self._lines[topic].received, begin, end) for topic in topics)
 
     def latency(self, topics: Sequence[str], begin: float, end: float) -> float | None:

@@ -43,10 +43,10 @@ class PulsarCluster(Startable):
     """`brokers` real brokers; a context manager. Everything listens on 127.0.0.1 only.
 
     distribution: see `distribution.ensure`. work_dir: folder of configuration, data and logs (``broker-0.log``).
-    settings:     of the brokers, merged over `settings.broker`.
+    settings:     of the brokers. They override those of `settings.broker`.
     persistent:   with a bookie. Without it only ``non-persistent://`` topics work, and only with the modular manager.
     guard:        the authentication that brokers require; none by default.
-    boxed:        give each broker a control group if this machine allows it (`Box`); `boxed` then says whether it did.
+    boxed:        give each broker a control group (`Box`) if this machine allows it. The attribute says if it does.
     cores:        CPU limit of each control group, set when all brokers are ready.
     """
 
@@ -101,11 +101,11 @@ class PulsarCluster(Startable):
         return self._brokers[broker].pid
 
     def running(self, broker: int) -> bool:
-        """Whether its process exists, also while paused."""
+        """Whether the process of a broker exists, even if it is paused."""
         return self._brokers[broker].running
 
     def log(self, broker: int) -> Path:
-        """Its log."""
+        """Log file of a broker."""
         return self._brokers[broker].log
 
     # -- start and stop --
@@ -114,7 +114,7 @@ class PulsarCluster(Startable):
         """Start everything and wait until all brokers are ready. Raises `ServerFailedError` with the end of a log."""
         if not self._lib.is_dir():
             raise ServerFailedError(
-                f"{self._lib} is not a folder of Pulsar's jars: take what distribution.ensure() gives"
+                f"{self._lib} is not a folder of Pulsar's jars: use the folder that distribution.ensure() returns"
             )
         self._unpacked.mkdir(parents=True, exist_ok=True)
         (self._dir / "log4j2.properties").write_text(conf.LOG4J)
@@ -132,7 +132,7 @@ class PulsarCluster(Startable):
         return self
 
     def stop(self) -> None:
-        """Kill everything at once with SIGKILL; idempotent."""
+        """Kill all processes at the same time with SIGKILL; idempotent."""
         running = [server for server in (*self._brokers, *self._others) if server.running]
         for server in running:
             server.send(signal.SIGKILL)
@@ -145,22 +145,22 @@ class PulsarCluster(Startable):
     # -- faults --
 
     def kill(self, broker: int) -> None:
-        """Kill it with SIGKILL. The other brokers notice when its session ends, after 6 seconds."""
+        """Kill a broker with SIGKILL. The others notice when its session ends, after 6 seconds."""
         self._brokers[broker].kill()
 
     def start_broker(self, broker: int, *, wait: bool = True) -> None:
-        """Start it again after `kill`, under its old id. wait: until it is ready."""
+        """Start a broker again after `kill`, under its old id. wait: until it is ready."""
         self._brokers[broker].start()
         if wait:
             self.wait_ready(broker)
             self._until(f"broker {broker} is registered", lambda: self.ids[broker] in self.rest(broker).brokers())
 
     def pause(self, broker: int) -> None:
-        """Let it hang (SIGSTOP): it accepts connections and answers nothing."""
+        """Let a broker hang (SIGSTOP): it accepts connections and answers nothing."""
         self._brokers[broker].send(signal.SIGSTOP)
 
     def resume(self, broker: int) -> None:
-        """Continue after `pause`. If its session ended in the meantime, it stops itself."""
+        """Let a broker continue after `pause`. If its session has ended in the meantime, it stops itself."""
         self._brokers[broker].send(signal.SIGCONT)
 
     def wait_ready(self, broker: int) -> None:
@@ -172,8 +172,8 @@ class PulsarCluster(Startable):
     def _start_storage(self) -> None:
         """Start ZooKeeper with the cluster's metadata, and the bookie.
 
-        With the modular load manager the bookie becomes ready while the brokers start. With the extensible one brokers
-        need it at once: they keep owners in a topic, and end when it cannot be stored.
+        With the modular load manager the bookie becomes ready while the brokers start. With the extensible one, brokers
+        need the bookie immediately: they keep owners in a topic, and exit if it can't be stored.
         """
         port = self._zookeeper_port
         written = self._write("zookeeper", conf.zookeeper(port, self._dir / "zookeeper"))

@@ -1,7 +1,7 @@
 """Finds the jars of Pulsar's brokers, or downloads them with Maven.
 
 The default version comes from Pulsar's full binary distribution: the brokers that users run. Maven Central has no
-distribution of other versions, so for these Maven collects the broker and all that it depends on.
+distribution of other versions, so for these Maven collects the broker and all its dependencies.
 """
 
 from __future__ import annotations
@@ -162,6 +162,6 @@ def _unpack(archive: Path, scratch: Path) -> None:
     )
     if done.returncode:
         raise MissingToolError(
-            f"{archive.name} as Maven has it can't be unpacked ({done.stderr.strip()[-500:]}): "
+            f"{archive.name} from Maven can't be unpacked ({done.stderr.strip()[-500:]}): "
             "delete it from ~/.m2/repository and try again"
         )

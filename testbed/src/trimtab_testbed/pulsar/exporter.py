@@ -1,8 +1,8 @@
-"""Metrics of the kubelet (cAdvisor) and of kube-state-metrics for brokers that are plain processes.
+"""Exports the metrics of the kubelet (cAdvisor) and of kube-state-metrics for brokers that are plain processes.
 
 CPU and memory come from the kernel (``/proc``). Bytes received and sent are the payload that brokers count, because all
-brokers share one network interface. As a kubelet does, the page has a row for each pod and one for its container, and
-its counters fall only when a broker restarts.
+brokers share one network interface. As on a kubelet's page, there is a row for each pod and one for its container, and
+counters fall only when a broker restarts.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _BYTES = re.compile(r"^pulsar_(in|out)_bytes_total(\{.*\}) (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class PodLimits:
-    """What counts as 100 % of each broker: CPU cores, bytes of memory.
+    """The limits of each broker's pod: CPU cores, and bytes of memory.
 
-    One core by default. A few hundred msg/s use a tenth of that. A small limit makes them a noticeable load in tests
-    that should not use up the machine.
+    The default is one core. A few hundred msg/s use a tenth of it. With so small a limit, they are a noticeable load in
+    tests that should not use up the machine.
     """
 
     cores: float = 1.0
@@ -48,8 +48,8 @@ class Payload:
     """Bytes that a broker's process has received (``in``) and sent (``out``) since it started. `total` never falls.
 
     Pulsar's own total of a broker is the sum over the topics that it serves now, and falls when one leaves. This class
-    adds up how much the counters of each topic and subscription grow from page to page. Traffic of a topic after the
-    last page before its end is not included.
+    adds up how much the counters of each topic and subscription grow from page to page. Traffic between the last page
+    that shows a topic and the topic's unload is not included.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class Kubelet(Startable):
         self._threads = []
 
     def page(self) -> str:
-        """Rows of the running brokers now."""
+        """The page now, with rows of the running brokers."""
         rows = [self._rows(n, pod) for n, pod in enumerate(self._pods)]
         return render(sample for samples in rows for sample in samples)
 
@@ -124,7 +124,7 @@ class Kubelet(Startable):
         ]
 
     def _usage(self, broker: int) -> tuple[float, int] | None:
-        """CPU seconds and bytes of memory; None when the process has ended."""
+        """CPU seconds and bytes of memory; None if the process has exited."""
         try:
             process = Path(f"/proc/{self._cluster.pid(broker)}")
             stat = (process / "stat").read_text().rpartition(")")[2].split()
@@ -143,7 +143,7 @@ class Kubelet(Startable):
     def _follow(self, broker: int) -> None:
         """Count the broker's payload, in a thread of its own: a hanging broker must not delay the others' figures."""
         while not self._done.wait(EVERY):
-            with suppress(OSError, HTTPException):  # it hangs or restarts: its counters stand still
+            with suppress(OSError, HTTPException):  # it hangs or restarts: its counters do not change
                 self._count(broker)
 
     def _count(self, broker: int) -> None:

@@ -62,7 +62,7 @@ class PulsarRest:
         return set(self.get(f"/admin/v2/brokers/{CLUSTER}"))
 
     def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create ``tenant/name`` with so many equal bundles, and its tenant if missing."""
+        """Create the namespace ``tenant/name`` with `bundles` equal bundles, and its tenant if that is missing."""
         tenant = namespace.partition("/")[0]
         try:
             self.send("PUT", f"/admin/v2/tenants/{tenant}", {"adminRoles": [], "allowedClusters": [CLUSTER]})
@@ -72,16 +72,16 @@ class PulsarRest:
         self.send("PUT", f"/admin/v2/namespaces/{namespace}", {"bundles": {"numBundles": bundles}})
 
     def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """The edges of its bundles, from 0 to 0xffffffff."""
+        """The edges of a namespace's bundles, from 0 to 0xffffffff."""
         return tuple(int(edge, 16) for edge in self.get(f"/admin/v2/namespaces/{namespace}/bundles")["boundaries"])
 
     def bundles(self, namespace: str) -> tuple[str, ...]:
-        """Its bundles, each as ``tenant/name/0x.._0x..``."""
+        """The bundles of a namespace, each as ``tenant/name/0x.._0x..``."""
         edges = self.boundaries(namespace)
         return tuple(f"{namespace}/0x{a:08x}_0x{b:08x}" for a, b in itertools.pairwise(edges))
 
     def owner(self, bundle: str) -> str:
-        """Id of the broker that serves the bundle, by the modular load manager; empty for none."""
+        """Id of the broker that serves the bundle; empty if none does. Only with the modular load manager."""
         status, headers, text = self._once("GET", f"{self.url}/admin/v2/namespaces/{bundle}/topicHashPositions", None)
         if status == HTTPStatus.TEMPORARY_REDIRECT:
             return urlsplit(headers["Location"]).netloc
@@ -138,11 +138,11 @@ class PulsarRest:
         return found
 
     def override(self, name: str, value: str) -> None:
-        """Set a dynamic value on all brokers."""
+        """Set a value of the dynamic configuration on all brokers."""
         self.send("POST", f"/admin/v2/brokers/configuration/{name}/{value}")
 
     def drop_override(self, name: str) -> None:
-        """Drop a dynamic value, so that brokers use their files again."""
+        """Delete a value of the dynamic configuration, so that brokers use their files again."""
         self.send("DELETE", f"/admin/v2/brokers/configuration/{name}")
 
     def _once(self, method: str, url: str, body: object) -> tuple[int, Mapping[str, str], str]:

@@ -28,7 +28,7 @@ class TokenKey:
         ).decode()
 
     def token(self, subject: str, life: float | None = None) -> str:
-        """A token for the role `subject`, valid for `life` seconds from now (negative: expired), or without end."""
+        """A token for the role `subject`, valid for `life` seconds (negative: already expired), or forever if None."""
         end = {} if life is None else {"exp": int(time.time() + life)}
         content = f"{_part({'alg': 'RS256', 'typ': 'JWT'})}.{_part({'sub': subject, **end})}"
         signature = openssl(self._folder, "dgst", "-sha256", "-sign", "tokens.key", given=content.encode())
@@ -44,7 +44,7 @@ def _text(raw: bytes) -> str:
 
 
 SUPERUSER = "admin"
-"""The role with all rights, where authentication is on."""
+"""The role with all rights, if authentication is on."""
 
 
 _AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
@@ -58,10 +58,10 @@ class OpenSecurity:
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """TLS context for clients; None for none."""
+        """TLS context for clients; None without TLS."""
         return None
 
-    def token(self, role: str = SUPERUSER) -> str:  # noqa: ARG002  the others' face
+    def token(self, role: str = SUPERUSER) -> str:  # noqa: ARG002  subclasses need it
         """A token for `role`; empty without authentication."""
         return ""
 
@@ -87,7 +87,7 @@ class TlsSecurity(OpenSecurity):
 
     @property
     def context(self) -> ssl.SSLContext | None:
-        """Trusts only the authority."""
+        """TLS context for clients, which trusts only the authority."""
         return ssl.create_default_context(cafile=str(self.authority.certificate))
 
     def token(self, role: str = SUPERUSER) -> str:

@@ -95,14 +95,14 @@ def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
 
 
 def broker(load_manager: LoadManagerKind, zookeeper_port: int) -> dict[str, object]:
-    """Settings of a broker that reports its load every other second and balances nothing by itself, without ports."""
+    """Settings, without ports, of a broker that reports its load every two seconds and balances nothing by itself."""
     return {
         **_place(zookeeper_port),
         **_SMALL,
         **_QUICK,
         **_HANDS_OFF,
         "loadManagerClassName": load_manager.class_name,
-        # The extensible one keeps owners in a system topic; the modular one starts faster without it.
+        # The extensible load manager keeps owners in a system topic. The modular one starts faster without any.
         "topicLevelPoliciesEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
         "systemTopicEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
     }

@@ -1,6 +1,6 @@
-"""Certificates of a temporary cluster: one authority signs the server's certificate and those of its users.
+"""Certificates of a temporary cluster: one authority signs the certificates of servers and users.
 
-Made with the `openssl` program. They have subject and authority key identifiers and a critical CA flag, because
+The `openssl` program makes them. They have subject and authority key identifiers and a critical CA flag, because
 Python 3.13 verifies strictly by default.
 """
 

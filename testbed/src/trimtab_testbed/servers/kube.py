@@ -104,7 +104,7 @@ class ControlPlane(Startable):
         return self._servers[name]
 
     def stop_apiserver(self, *, kill: bool = False) -> None:
-        """Stop only the API server, in order or (with `kill`) as in a crash. Its data stays in etcd."""
+        """Stop only the API server, in an orderly way or (with `kill`) as in a crash. Its data stays in etcd."""
         apiserver = self._servers["kube-apiserver"]
         apiserver.kill() if kill else apiserver.stop()
 
@@ -120,8 +120,9 @@ class ControlPlane(Startable):
         self.start_apiserver()
 
     def write_kubeconfig(self, name: str, user: dict[str, str], *, namespace: str = "") -> Path:
-        """Write ``NAME.kubeconfig`` for a `user` in kubeconfig's terms: ``token``, or ``client-certificate`` and
-        ``client-key``. namespace: the one that kubectl uses without ``-n``.
+        """Write ``NAME.kubeconfig``. namespace: the one that kubectl uses without ``-n``.
+
+        user: the kubeconfig's entry for the user: ``token``, or ``client-certificate`` and ``client-key``.
         """
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
         context = {"cluster": "testbed", "user": name, **({"namespace": namespace} if namespace else {})}
@@ -136,9 +137,7 @@ class ControlPlane(Startable):
         return self._write(f"{name}.kubeconfig", json.dumps(config, indent=2))  # JSON is YAML
 
     def user_kubeconfig(self, user: str, *groups: str) -> Path:
-        """A kubeconfig for `user` with a client certificate. It has the rights that RBAC grants to the user or its
-        groups.
-        """
+        """A kubeconfig for `user` with a client certificate. RBAC decides what the user and its groups may do."""
         certificate, key = self._authority.client(user, *groups)
         return self.write_kubeconfig(certificate.stem, {"client-certificate": str(certificate), "client-key": str(key)})
 
@@ -216,9 +215,9 @@ class ControlPlane(Startable):
             f"--service-account-key-file={self.dir / 'sa.key'}",
             f"--service-account-signing-key-file={self.dir / 'sa.key'}",
             "--profiling=false",
-            "--shutdown-watch-termination-grace-period=1s",  # otherwise open watches delay its end by a minute
+            "--shutdown-watch-termination-grace-period=1s",  # otherwise open watches delay its exit by a minute
             "--delete-collection-workers=16",  # 1 by default, which times out beyond about 30,000 objects
-            "--enable-priority-and-fairness=false",  # as limits on requests: there is only one tenant
+            "--enable-priority-and-fairness=false",  # no limits on requests: there is only one tenant
             "--max-requests-inflight=0",
             "--max-mutating-requests-inflight=0",
         ]
@@ -248,4 +247,4 @@ class ControlPlane(Startable):
 
 
 class KubectlError(RuntimeError):
-    """kubectl ended with an error; the text has the command and its error output."""
+    """kubectl failed; the text has the command and its error output."""

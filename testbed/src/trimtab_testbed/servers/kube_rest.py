@@ -24,12 +24,13 @@ APPLY_PATCH = "application/apply-patch+yaml"  # JSON is YAML
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _FIELD_MANAGER = "trimtab-testbed"
 _PATIENCE = 10.0
+"""Seconds for which a request is repeated while the server is too busy or sets up its storage (429)."""
 _SERVED_WITHIN = 30.0
-"""Seconds a request is repeated while the server is too busy or sets up its storage (429)."""
+"""Seconds within which the server must serve new CRDs."""
 
 
 class KubeApiError(RuntimeError):
-    """The API server refused a request. status: HTTP status. reason: Kubernetes' word for it."""
+    """The API server refused a request. status: HTTP status. reason: Kubernetes' name for it, such as `NotFound`."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -54,7 +55,7 @@ class KubeRest:
             self._idle.pop().close()
 
     def __del__(self) -> None:
-        """Close them, if the caller did not."""
+        """Close the kept connections, if the caller did not."""
         self.close()
 
     def get(self, path: str) -> Any:
@@ -128,7 +129,7 @@ class KubeRest:
         return True
 
     def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """Send the request again while the server answers 429, as client-go does: it has not carried it out."""
+        """Send a request, and repeat it while the answer is 429, as client-go does: it was not carried out then."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -169,7 +170,7 @@ class KubeRest:
 
 
 def _is_quiet(connection: HTTPSConnection) -> bool:
-    """Whether it is open. Anything to read without a request means that the server has closed it."""
+    """Whether a connection is open. If there is anything to read before a request, the server has closed it."""
     if connection.sock is None:
         return False
     poll = select.poll()

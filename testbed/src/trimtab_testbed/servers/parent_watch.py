@@ -1,6 +1,6 @@
-"""Runs a program that ends with the process that started it, even when that process is killed.
+"""Runs a program that is killed when the process that started it ends, even if that process is itself killed.
 
-Called as ``python parent_watch.py PARENT_PID PROGRAM ARGUMENT...``. A `preexec_fn` would not do: code between
+Called as ``python parent_watch.py PARENT_PID PROGRAM ARGUMENT...``. A `preexec_fn` would not be safe: code between
 fork and exec may deadlock in a process with threads, such as a test run with Spark.
 """
 

@@ -1,4 +1,4 @@
-"""Servers as child processes: started on free ports, paused, stopped, and always ended with this process."""
+"""Runs servers as child processes on free ports: starts, pauses and stops them. None outlives this process."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _claims: deque[socket.socket] = deque()
 
 
 class ServerFailedError(RuntimeError):
-    """A server ended or did not become ready; the text has its name, the reason, and the end of its log."""
+    """A server exited or did not become ready; the text has its name, the reason, and the end of its log."""
 
 
 class PortTakenError(ServerFailedError):
@@ -44,7 +44,7 @@ def children() -> dict[int, list[int]]:
     """Ids of the child processes of each process that runs now and has some."""
     found: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has exited meanwhile
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             found[parent].append(int(folder.name))
     return found
@@ -80,8 +80,10 @@ def _free(port: int) -> bool:
 
 
 def _claimed(port: int) -> bool:
-    """Claim the port with a socket name; returns False if another process has claimed it, for example for a JVM that
-    takes ten seconds to listen. The kernel drops the name when this process ends.
+    """Claim the port with a socket name. Returns False if another process has claimed it.
+
+    That process may have started a JVM that takes ten seconds to listen. The kernel drops the name when this process
+    ends.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
@@ -124,7 +126,7 @@ class Startable(ABC):
 
 
 class Server:
-    """One program in the background. Its output goes to `log`. It ends with this process at the latest.
+    """One program in the background, whose output is written to `log`. It is killed when this process ends.
 
     Start it from a thread that lives as long as the server should: Linux treats the end of the starting thread as the
     death of the parent.
@@ -146,23 +148,21 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether it was started and has not exited."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process id. Raises `ServerFailedError` before it was started."""
+        """Its process id. Raises `ServerFailedError` if it was never started."""
         return self._started().pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code; None while it runs or before it was started."""
+        """Its exit code; None while it runs, or if it was never started."""
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
-        """Start it in its own working directory (that of the log) and process group, so that Ctrl-C does not reach
-        it.
-        """
+        """Start it in the folder of the log, and in its own process group, so that Ctrl-C does not reach it."""
         if self.running:
             raise ServerFailedError(f"{self.name} is already running as process {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ class Server:
             time.sleep(0.05)
 
     def check(self) -> None:
-        """Raise `PortTakenError` or `ServerFailedError` if it has ended by itself."""
+        """Raise `PortTakenError` or `ServerFailedError` if it has exited by itself."""
         code = self.returncode
         if code is None:
             return
@@ -218,7 +218,7 @@ class Server:
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def stop(self, timeout: float = 10.0) -> None:
-        """End it with SIGTERM, after `timeout` seconds with SIGKILL. Idempotent."""
+        """Stop it with SIGTERM, or with SIGKILL if it has not exited after `timeout` seconds. Idempotent."""
         process = self._process
         if process is None or process.poll() is not None:
             return
@@ -230,7 +230,7 @@ class Server:
             self.kill()
 
     def kill(self) -> None:
-        """End it with SIGKILL, as in a crash."""
+        """Kill it with SIGKILL, as in a crash."""
         process = self._started()
         process.kill()
         process.wait()

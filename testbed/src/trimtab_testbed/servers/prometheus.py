@@ -20,7 +20,7 @@ class Target:
     """An address to scrape (``host:port``) and the labels added to all its samples.
 
     honor_labels: labels of the target itself (Pulsar's ``namespace`` of a topic) win over `labels`. Otherwise `labels`
-    win, and the target's own label becomes ``exported_namespace``, as is Prometheus' default.
+    win, and the target's own label becomes ``exported_namespace``. That is Prometheus' default.
     """
 
     address: str

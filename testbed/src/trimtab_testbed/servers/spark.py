@@ -1,8 +1,8 @@
-"""Spark on 127.0.0.1, made of the installed PySpark: a standalone cluster and a Connect server.
+"""Spark on 127.0.0.1, from the installed PySpark: a standalone cluster and a Connect server.
 
-Master, workers and server are processes of their own, each with its own folder. A cluster on one machine would share
-all files; real ones share none. So a worker may hide folders: it runs in a mount namespace, where an empty file system
-covers them. That needs root, or a kernel that lets users have namespaces.
+Master, workers and server are separate processes, each with its own folder. The nodes of a real cluster share no files,
+but those on one machine share all. So folders can be hidden from a worker: it then runs in a mount namespace, where an
+empty file system covers them. That needs root, or a kernel that lets users create namespaces.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _EXECUTOR = "CoarseGrainedExecutorBackend"
-_EXECUTOR_HEAP = "1g"  # what an executor asks for by default
+_EXECUTOR_HEAP = "1g"  # what an executor requests by default
 _READY_WITHIN = 180.0  # seconds; a busy machine takes a minute for a JVM
 _SMALL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class SparkCluster(Startable):
-    """A standalone cluster: a master, and `workers` with one core, which each start one executor per application.
+    """A standalone cluster: a master, and `workers` workers with one core, which start an executor per application.
 
-    hidden: folders that workers and their executors see empty, if this machine `can_hide` any. `folder` must not be in
-            one of them.
+    hidden: folders that look empty to workers and their executors, if this machine `can_hide` any. `folder` must not be
+            in one of them.
     Raises `ServerFailedError` when a process does not become ready.
     """
 
@@ -57,7 +57,7 @@ class SparkCluster(Startable):
 
     @property
     def hides(self) -> bool:
-        """Whether the workers do not see the hidden folders."""
+        """Whether folders are really hidden from the workers."""
         return bool(self._hidden)
 
     def start(self) -> Self:
@@ -81,7 +81,7 @@ class SparkCluster(Startable):
             server.stop()
 
     def executors(self, worker: int) -> list[int]:
-        """Process ids of the executors of a worker. An executor's folder is ``work/APPLICATION/NUMBER`` below its."""
+        """Process ids of a worker's executors. Their folders are ``work/APPLICATION/NUMBER`` in the worker's folder."""
         return [pid for pid in children().get(self.workers[worker].pid, []) if _EXECUTOR in _command(pid)]
 
     def folder(self, worker: int) -> Path:
@@ -116,7 +116,7 @@ class SparkCluster(Startable):
 class ConnectServer(Startable):
     """A Connect server; `folder` has its log and its files. It can be killed and started again under the same `url`.
 
-    lasting: optimise for speed instead of a quick start. cores: tasks at once.
+    lasting: optimise for speed instead of a quick start. cores: number of tasks that run at the same time.
     """
 
     def __init__(self, folder: Path, memory: str = "600m", *, lasting: bool = False, cores: int = 2) -> None:
@@ -154,7 +154,7 @@ class ConnectServer(Startable):
             self.kill()
 
     def kill(self) -> None:
-        """``kill -9``. Its Python workers end when their standard input does."""
+        """Kill it with SIGKILL. Its Python workers exit when their standard input is closed."""
         self._server.kill()
 
     def _command(self) -> list[str | Path]:
@@ -177,7 +177,7 @@ class ConnectServer(Startable):
 
 
 def can_hide() -> bool:
-    """Whether this machine lets us start a process that sees some folders empty."""
+    """Whether this machine lets us start a process to which some folders look empty."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return False
     command = _hiding([Path("/mnt")])
@@ -185,7 +185,7 @@ def can_hide() -> bool:
 
 
 def _hiding(folders: Sequence[Path]) -> list[str]:
-    """Words before a command that let it see `folders` empty."""
+    """Words to put before a command so that `folders` look empty to it."""
     if not folders:
         return []
     namespace = ["--mount"] if os.geteuid() == 0 else ["--mount", "--map-root-user"]
@@ -196,8 +196,8 @@ def _hiding(folders: Sequence[Path]) -> list[str]:
 def _program(name: str) -> Path:
     """A script of the installed PySpark, found without loading it."""
     spec = find_spec("pyspark")
-    assert spec is not None, "install the extra spark"
-    assert spec.origin is not None, "install PySpark as a folder"
+    assert spec is not None, "PySpark is missing: install the extra `spark`"
+    assert spec.origin is not None, "PySpark has no __init__.py: install it again"
     return Path(spec.origin).parent / "bin" / name
 
 

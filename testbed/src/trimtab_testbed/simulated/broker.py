@@ -1,4 +1,4 @@
-"""A simulated broker: a `/metrics` page on a port of 127.0.0.1, and the bundles that it owns by the API server."""
+"""A simulated broker: a `/metrics` page on a port of 127.0.0.1, and the bundles that it owns in the API server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ServingListener = Callable[[str, str, bool], None]
 
 
 class SimulatedBroker:
-    """One broker. All methods belong to the event loop in which it was started.
+    """One broker. Call its methods only in the event loop in which it was started.
 
     spellings: Pulsar's name of a bundle by the name of its Bundle object.
     catalogue: load of each bundle by Pulsar's name.
@@ -48,7 +48,7 @@ class SimulatedBroker:
 
     @property
     def address(self) -> str:
-        """``host:port`` of its `/metrics`; fixed as long as the cluster lasts."""
+        """``host:port`` of its `/metrics`; the same after a restart."""
         return f"{HOST}:{self.port}"
 
     @property
@@ -103,7 +103,7 @@ class SimulatedBroker:
         self._load.rehouse(self.shape, time.time())
 
     async def hear(self, *, deaf: bool) -> None:
-        """deaf: ignore desired owners from now on. Otherwise follow them again. A stopped broker does neither."""
+        """If `deaf`, ignore desired owners from now on, otherwise follow them again. A stopped broker does neither."""
         if self._following is not None:
             await self._ownership.hear(deaf=deaf)
 

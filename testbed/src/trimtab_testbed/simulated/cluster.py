@@ -42,8 +42,8 @@ class SimulatedCluster(Startable):
 
     rest:       creates pods, topic namespaces and bundles.
     kubeconfig: used by the brokers.
-    on_serving:       called at each start and end of serving, in the thread of the brokers.
-    pods:       create the brokers' pods and keep them up to date. False: a StatefulSet or the test does so.
+    on_serving: called at each start and end of serving, in the thread of the brokers.
+    pods:       create the brokers' pods and keep them up to date. If False, a StatefulSet or the test does so.
     """
 
     def __init__(
@@ -91,9 +91,7 @@ class SimulatedCluster(Startable):
             self._seed_namespace(namespace)
 
     def wait_until_owned(self, timeout: float = 30.0) -> None:
-        """Wait until each bundle is with its desired owner and confirmed; raises `TimeoutError`, which names one that
-        is not.
-        """
+        """Wait until each bundle is with its desired owner and confirmed. A `TimeoutError` names one that is not."""
         deadline = time.monotonic() + timeout
         while pending := [name for name, bundle in self.bundles().items() if not landed(bundle)]:
             if time.monotonic() > deadline:
@@ -133,7 +131,7 @@ class SimulatedCluster(Startable):
         return tuple(self._catalogue)
 
     def scale(self, bundle: str, factor: float) -> None:
-        """Multiply the traffic of one of the `first_bundles` by `factor`, also after it was split."""
+        """Multiply the traffic of one of the `first_bundles` by `factor`, even after it was split."""
         self._call(self._scale(bundle, factor))
 
     # -- hardware --
@@ -168,21 +166,19 @@ class SimulatedCluster(Startable):
             self._create_pod(self._brokers[broker].shape)
 
     def mute_metrics(self, broker: str) -> None:
-        """Refuse `/metrics` of a broker that works otherwise."""
+        """Make a broker refuse `/metrics`. Otherwise it works as before."""
         self._call(self._brokers[broker].close_metrics())
 
     def unmute_metrics(self, broker: str) -> None:
-        """Serve its `/metrics` again. Its counters continued in the meantime."""
+        """Make a broker serve `/metrics` again. Its counters continued in the meantime."""
         self._call(self._brokers[broker].open_metrics())
 
     def deafen(self, broker: str) -> None:
-        """Let a broker ignore desired owners: it neither releases nor takes bundles, but serves and is measured as
-        before.
-        """
+        """Let a broker ignore desired owners. It neither releases nor takes bundles, but still serves its own."""
         self._call(self._brokers[broker].hear(deaf=True))
 
     def undeafen(self, broker: str) -> None:
-        """Let it follow desired owners again, and carry out those that it missed."""
+        """Let a broker follow desired owners again, and carry out those that it missed."""
         self._call(self._brokers[broker].hear(deaf=False))
 
     # -- inside --
@@ -256,7 +252,7 @@ class SimulatedCluster(Startable):
 
 
 def pod_spec(shape: BrokerShape) -> dict[str, Any]:
-    """Spec of a broker's pod, on a fixed node, so that no scheduler is needed."""
+    """Spec of a broker's pod. It names a node, so that no scheduler is needed."""
     limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
     container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
     return {"containers": [container], "nodeName": _NODE}
@@ -270,10 +266,10 @@ def running_status(*, ready: bool) -> dict[str, Any]:
 
 
 class Spellings(Mapping[str, str]):
-    """Pulsar's name of a bundle by the name of its Bundle object, also for bundles split off later."""
+    """Pulsar's name of a bundle by the name of its Bundle object, even for bundles that a later split creates."""
 
     def __init__(self, bundles: Iterable[str]) -> None:
-        """names: bundles in Pulsar's spelling."""
+        """bundles: names in Pulsar's spelling."""
         self._known = {object_name(bundle): bundle for bundle in bundles}
         self._spaces = {_RANGE.sub("", name): full.rpartition("/")[0] for name, full in self._known.items()}
 

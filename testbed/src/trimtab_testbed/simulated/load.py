@@ -3,8 +3,8 @@
 A broker uses its idle cores plus those of its bundles, divided by its strength, up to its limit. Memory is a base plus
 its topics and half a second of traffic. Loads vary by a few percent, each bundle with its own period.
 
-A bundle has a mean load and a number of topics on the hash ring. They are drawn from the bundle's name, so every
-process draws the same. The parts of a bundle add up to it, however it is split.
+A bundle has a mean load and a number of topics on the hash ring. The name of the bundle seeds the draw of its topics,
+so every process draws the same ones. The loads of a bundle's parts add up to its load, however it is split.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def traffic(load: BundleLoad, at: float) -> TrafficRates:
 class SimulatedBrokerLoad:
     """A broker's gauges and counters while it serves bundles of `catalogue`.
 
-    Call `advance` with the time before reading counters and before the served bundles change. Counters grow at the rate
-    of that moment since the last call. cpu_seconds, received_bytes, sent_bytes: counters since `began` (epoch seconds).
+    Call `advance` with the time before reading counters and before the served bundles change. From one call to the
+    next, counters grow at the rate of the later moment. cpu_seconds, received_bytes, sent_bytes: counters since `began`
+    (epoch seconds).
     """
 
     def __init__(self, shape: BrokerShape, catalogue: Mapping[str, BundleLoad], began: float) -> None:
@@ -138,7 +139,7 @@ class SimulatedBrokerLoad:
         return [self._catalogue[name] for name in sorted(self._serving) if name in self._catalogue]
 
     def total(self, at: float) -> TrafficRates:
-        """Sum over its bundles."""
+        """Sum of the traffic of its bundles."""
         return sum((traffic(load, at) for load in self.loads()), TrafficRates())
 
     def cpu(self, at: float) -> float:
@@ -201,9 +202,7 @@ def part(whole: BundleLoad, name: str) -> BundleLoad:
 
 
 class Catalogue(Mapping[str, BundleLoad]):
-    """The load of each bundle by Pulsar's name. Iteration yields the scenario's bundles; look-up also finds their
-    parts.
-    """
+    """The load of each bundle by Pulsar's name. Iteration yields the scenario's bundles. Look-up also finds parts."""
 
     def __init__(self, loads: Iterable[BundleLoad]) -> None:
         """loads: the scenario's bundles."""

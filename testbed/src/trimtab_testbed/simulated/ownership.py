@@ -1,15 +1,15 @@
 """The broker's side of the `Declarative` actuator: it watches its bundles, releases, takes and confirms them.
 
 Two watches by field selector show what the broker should own (``spec.owner``) and what it owns (``status.owner``). A
-broker stops serving before it releases a bundle. It serves only after the API server accepted its claim with the
-resourceVersion it had read. So no bundle ever has two owners.
+broker stops serving before it releases a bundle. Its claim to a bundle carries the resourceVersion that it has read,
+and it serves only after the API server has accepted the claim. So no bundle ever has two owners.
 
 Before a broker releases a bundle it reads the Broker object of the desired owner. While that does not exist, it keeps
 serving and checks again every second: a typo in a name does not make a bundle unavailable.
 
-A bundle that is being split off another one has the annotation ``trimtab.dev/parent``. It is taken and confirmed like
-any other. It serves nothing while the parent's Bundle exists: the owner of the parent serves the topics of both. Its
-owner does not release it before it has stopped to serve the parent: another broker would serve the same topics.
+A child of a bundle that is being split has the annotation ``trimtab.dev/parent``. A broker takes and confirms it like
+any other bundle, but does not serve it while the parent's Bundle exists: the owner of the parent serves the topics of
+both. A broker stops serving the parent before it releases a child. Otherwise two brokers would serve the same topics.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Step(Enum):
 def step(bundle: Mapping[str, Any], me: str) -> Step:
     """What the broker `me` does about a Bundle object.
 
-    It acts only on an open desired owner: a generation that no broker has confirmed yet. An owner that changed by
-    itself stays until the spec changes. An empty desired owner is none: the owner keeps the bundle.
+    It acts only on a pending desired owner: a generation that no broker has confirmed yet. An owner that changed by
+    itself stays until the spec changes. If the desired owner is empty, the owner keeps the bundle.
     """
     desired, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
     held = status.get("owner", "")
@@ -68,7 +68,7 @@ def step(bundle: Mapping[str, Any], me: str) -> Step:
 
 
 def _parent(bundle: Mapping[str, Any]) -> str:
-    """Name of the bundle that it is being split off; empty for none."""
+    """Name of the parent, if the bundle is a child that is being split off; else empty."""
     return str((bundle["metadata"].get("annotations") or {}).get(PARENT, ""))
 
 
@@ -82,10 +82,10 @@ class Serving(Protocol):
     """Serves bundles, called by an `Ownership`. Bundles are named by their Bundle objects."""
 
     def serve(self, bundle: str) -> None:
-        """Serve it from now on."""
+        """Serve a bundle from now on."""
 
     def release(self, bundle: str) -> None:
-        """Stop serving it."""
+        """Stop serving a bundle."""
 
 
 class Ownership:
@@ -97,8 +97,8 @@ class Ownership:
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
-        self._cut = set[str]()  # of those, bundles that are being split off others
-        self._serves = set[str]()  # includes deletions that happened while no watch was open
+        self._cut = set[str]()  # children among those bundles
+        self._serves = set[str]()  # still has bundles that were deleted while no watch was open
         self._abreast = asyncio.Semaphore(_ABREAST)
         self._held = set[str]()  # not released, as the Broker of the desired owner does not exist
         self._settling = WeakValueDictionary[str, asyncio.Lock]()
@@ -184,7 +184,7 @@ class Ownership:
         return name
 
     async def _attend(self, names: Iterable[str]) -> None:
-        """Handle simultaneous changes concurrently: a broker does not make fifty bundles wait for one another."""
+        """Handle changes of several bundles concurrently: a broker does not make fifty bundles wait for one another."""
         # the children take over before the parent is released
         these = [self._settle(*self._children(name), name) for name in dict.fromkeys(names)]
         for failure in await asyncio.gather(*these, return_exceptions=True):
@@ -192,7 +192,7 @@ class Ownership:
                 raise failure
 
     async def _settle(self, *names: str) -> None:
-        """Handle the changes of one bundle one after the other."""
+        """Handle the newest state of these bundles. Changes of one bundle are never handled concurrently."""
         for name in dict.fromkeys(() if self.deaf else names):
             alone = self._settling.setdefault(name, asyncio.Lock())
             async with alone, self._abreast:
@@ -226,7 +226,7 @@ class Ownership:
         self._serving.release(name)
 
     async def _serve(self, bundle: Any) -> None:
-        """Serve it, unless its parent still does."""
+        """Serve a bundle, unless it is a child whose parent still exists."""
         name = bundle["metadata"]["name"]
         if await self._unborn(bundle):
             self._release(name)
@@ -235,12 +235,12 @@ class Ownership:
             self._serving.serve(name)
 
     async def _unborn(self, bundle: Any) -> bool:
-        """Whether its parent exists, and serves its topics."""
+        """Whether a bundle is a child whose parent still exists: the parent's owner then serves its topics."""
         parent = _parent(bundle)
         return bool(parent) and (any(parent in view for view in self._seen.values()) or await self._exists(parent))
 
     async def _may_release(self, bundle: Any) -> bool:
-        """Whether the desired owner exists, and this broker no longer serves the topics as those of the parent."""
+        """Whether the desired owner exists, and this broker no longer serves the topics as part of the parent."""
         if _parent(bundle) in self._serves or await self._unborn(bundle):
             return False
         return await self._exists(bundle["spec"]["owner"], _BROKERS)
@@ -257,11 +257,11 @@ class Ownership:
         return True
 
     def _children(self, name: str) -> list[str]:
-        """Of the bundles seen, those that are being split off `name`."""
+        """Those of the seen bundles that are children of `name`."""
         return [child for child in self._cut if _parent(self._latest(child) or {"metadata": {}}) == name]
 
     def _latest(self, name: str) -> Any:
-        """The newer version that the two watches saw of it; None if neither shows it."""
+        """The newest version of a bundle that the two watches have seen; None if neither shows it."""
         seen = [view[name] for view in self._seen.values() if name in view]
         return max(seen, key=lambda bundle: int(bundle["metadata"]["resourceVersion"]), default=None)
 

@@ -1,4 +1,4 @@
-"""`FakePulsar`: the admin REST of a fake Pulsar cluster, with redirects and faults as of brokers 4.0.8.
+"""`FakePulsar`: the admin REST API of a fake Pulsar cluster, with the redirects and faults of brokers 4.0.8.
 
 ``python -m trimtab_testbed.simulated.pulsar_admin --brokers 100 --namespaces 100 --bundles 600`` serves a large cluster
 and prints its base URL.
@@ -41,13 +41,13 @@ class _Redirect(Exception):  # noqa: N818  it is not an error
 
 @dataclass
 class FakePulsar(InMemoryPulsar):
-    """Serves the REST: as an async context manager it starts `size` brokers on free ports of 127.0.0.1.
+    """Serves the REST API: as an async context manager it starts `size` brokers on free ports of 127.0.0.1.
 
-    clients: some client asks for every topic, so a released bundle is taken at once. token: that requests must show.
-    tls: what the brokers show. apart: ids differ from the addresses that answer, as where brokers speak HTTP as well.
-    thieves: by bundle, the brokers that take it at the next unloads instead of the destination. failures: (status,
-    text) that answer the next unloads. dying: ids that become inactive with the first failure. lazy: seconds that an
-    unload takes. requests: (id of the broker, method, path with query). peak: most unloads at the same time.
+    clients: every topic has a client, so a released bundle is taken immediately. token: must be in each request. tls:
+    TLS context of the brokers. apart: ids differ from the addresses that answer, as for brokers that also serve HTTP.
+    thieves: by bundle, the brokers that take it at the next unloads instead of the destination. failures: answers
+    (status, text) to the next unloads. dying: ids that become inactive with the first failure. lazy: seconds that an
+    unload takes. requests: (id of the broker, method, path with query) so far. peak: most unloads at the same time.
     """
 
     size: int = 3
@@ -68,9 +68,9 @@ class FakePulsar(InMemoryPulsar):
 
     @classmethod
     def large(cls, brokers: int, namespaces: int, bundles: int, port: int = 8080) -> Self:
-        """So many brokers, and namespaces of the tenant ``t`` with so many bundles each, which are served in turn.
+        """A cluster with namespaces of the tenant ``t``. They have `bundles` bundles each, served by brokers in turn.
 
-        All brokers listen on `port`, each on a host of its own that is this machine (Linux: 127.0.0.0/8).
+        All brokers listen on `port`, each on its own address of this machine (Linux: 127.0.0.0/8).
         """
         hosts = [f"127.0.{1 + number // 250}.{1 + number % 250}" for number in range(brokers)]
         fake = cls(ids=[f"{host}:{port}" for host in hosts], extensible=True)
@@ -199,7 +199,7 @@ class FakePulsar(InMemoryPulsar):
         await self._release(bundle, destination)
 
     async def _release(self, bundle: str, destination: str) -> None:
-        """Release the bundle to `destination`. The modular leader remembers that by the range alone, as in 4.0.8."""
+        """Release the bundle to `destination`. The modular leader remembers it by the range alone, as in 4.0.8."""
         extent = bundle.rpartition("/")[2]
         if not self.extensible:
             self._remembered[extent] = destination
@@ -253,7 +253,7 @@ async def _run(fake: FakePulsar) -> None:
 
 
 def main() -> None:
-    """Serve a large cluster until the process ends."""
+    """Serve a large cluster until the process is stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("brokers", 100), ("namespaces", 100), ("bundles", 600), ("port", 8080)):
         parser.add_argument(f"--{name}", type=int, default=default)

@@ -1,6 +1,6 @@
 """A fake Pulsar cluster in memory, which answers the calls of `Admin` without HTTP.
 
-It answers with the status codes and texts that were measured with brokers 4.0.8, for both load managers. A test can set
+It answers with the status codes and texts that brokers 4.0.8 return, for both load managers. A test can set
 faults that real brokers (`trimtab_testbed.pulsar`) do not show on demand. `pulsar_admin.FakePulsar` serves the same
 cluster over REST.
 """
@@ -43,12 +43,13 @@ class InMemoryPulsar:
 
     The cluster. ids: of the brokers. extensible: whether it runs the extensible load manager. spaces: ``tenant/name``
     -> edges of its bundles. owners: bundle in Pulsar's spelling -> id of its broker. topics: namespace -> hash of each
-    topic. files: broker -> its broker.conf. versions: of Pulsar, by broker, where it is not 4.0.8. dynamic: dynamic
+    topic. files: broker -> its broker.conf. versions: of Pulsar, by broker, if not 4.0.8. dynamic: dynamic
     configuration. groups: namespace -> anti-affinity group.
 
-    Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: namespaces cannot be read. astray:
-    calls that get a 404 which is not Pulsar's. forbidden: namespaces whose policies are refused. stale: number of
-    reads that show the boundaries from before the last split. failing: number of dynamic values that fail to be set.
+    Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: whether namespaces can't be read.
+    astray: calls that get a 404 that is not from Pulsar. forbidden: namespaces whose policies are refused. stale:
+    number of next reads that show the boundaries before the last split. failing: number of next writes of dynamic
+    values that fail.
 
     What happened. asked: number of calls by method. written: one text for each write.
     """
@@ -90,22 +91,22 @@ class InMemoryPulsar:
         return self.bundles(namespace)
 
     def bundles(self, namespace: str) -> list[str]:
-        """Its bundles, ascending."""
+        """Bundles of a namespace, ascending."""
         return [bundle_name(namespace, *edges) for edges in pairwise(self.spaces[namespace])]
 
     def serve(self, namespace: str, *owners: str) -> None:
-        """Have its bundles served by `owners` in turn."""
+        """Have the bundles of a namespace served by `owners` in turn."""
         for number, bundle in enumerate(self.bundles(namespace) if owners else ()):
             if owner := owners[number % len(owners)]:
                 self.owners[bundle] = owner
 
     def divide(self, bundle: str) -> None:
-        """Split it in the middle, as Pulsar's own split does: the owner keeps both halves."""
+        """Split a bundle in the middle, as Pulsar's own split does: the owner keeps both halves."""
         namespace, lower, upper = self.located(bundle)
         self._cut(namespace, [lower, (lower + upper) // 2, upper])
 
     def drop(self, namespace: str) -> None:
-        """Delete it."""
+        """Delete a namespace."""
         for bundle in self.bundles(namespace):
             self.owners.pop(bundle, None)
         del self.spaces[namespace]
@@ -130,7 +131,7 @@ class InMemoryPulsar:
         return frozenset(self.ids) - self.inactive
 
     async def runtime(self, broker: str) -> Mapping[str, str]:
-        """See `Admin`. Only ``true``, in any case, is on."""
+        """See `Admin`. For a dynamic value, only ``true`` (in lower or upper case) means on."""
         self._ask("runtime", broker)
         dynamic = {key: str(value.lower() == "true").lower() for key, value in self.dynamic.items()}
         manager = {"clusterName": CLUSTER, "loadManagerClassName": _CLASSES[self.extensible]}
@@ -229,7 +230,7 @@ class InMemoryPulsar:
         self.groups[namespace] = group
 
     async def split(self, bundle: str, positions: Sequence[int]) -> None:
-        """See `Admin`. The extensible load manager takes exactly one position."""
+        """See `Admin`. The extensible load manager accepts exactly one position."""
         namespace, lower, upper = self.located(bundle)
         self.written.append(f"split {bundle} at {[hex(position) for position in positions]}")
         inside = [position for position in positions if lower < position < upper]
@@ -243,7 +244,7 @@ class InMemoryPulsar:
     # -- inside --
 
     def _ask(self, call: str, broker: str = "") -> None:
-        """Count a call, and raise what is set for it. broker: the one that is asked; empty for any."""
+        """Count a call, and raise the error that a test has set for it. broker: the called one; empty for any."""
         self.asked[call] += 1
         if broker in self.deaf:
             raise PulsarUnavailableError(f"{broker} does not answer")
@@ -253,7 +254,7 @@ class InMemoryPulsar:
             raise UnknownError("404 default backend", status=404)
 
     def edges(self, namespace: str) -> tuple[int, ...]:
-        """Edges of its bundles; raises `UnknownError`."""
+        """Edges of a namespace's bundles; raises `UnknownError`."""
         if namespace not in self.spaces:
             raise UnknownError("Namespace not found", status=404)
         return self.spaces[namespace]

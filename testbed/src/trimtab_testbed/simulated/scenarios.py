@@ -139,9 +139,7 @@ def _load(chance: random.Random, shape: NamespaceShape, name: str, cores: float)
 def brokers(
     *cpu: float, cores: float = 4.0, memory: float = 8 * GIB, strong: Mapping[int, float] = MappingProxyType({})
 ) -> tuple[StartingBroker, ...]:
-    """Brokers ``pulsar-broker-0`` and so on with this CPU usage (percent). strong: strength by number; 1 for the
-    others.
-    """
+    """Brokers ``pulsar-broker-0`` and so on with this CPU usage (percent). strong: strength by number, 1 by default."""
     return tuple(
         StartingBroker(BrokerShape(f"pulsar-broker-{number}", cores, memory, strong.get(number, 1.0)), percent)
         for number, percent in enumerate(cpu)
@@ -154,7 +152,7 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "5s",
         "shedder": {
             "type": "ThresholdShedder",
-            # a demo lasts a minute: short memory, and moves on both sides of the average
+            # for a demo that lasts a minute: short averages, and moves from above and to below the average
             "thresholdShedder": {"threshold": 5, "historyPercent": 20, "minThroughput": "1Mi", "lowerBoundary": True},
         },
         "placement": {
@@ -171,7 +169,7 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "3s",
         "shedder": {
             "type": "WeightedBalancer",
-            # half an hour in a minute: 15 minutes of learning take a few cycles here
+            # short windows: 15 minutes of learning take a few cycles here
             "weightedBalancer": {"window": "9s", "stabilization": "12s"},
         },
         "placement": {"type": "LeastResourceUsageWithWeight"},

@@ -1,1 +1,1 @@
-"""The verbs of the command line that are one module each."""
+"""Modules of verbs of the command line, and what some of them share."""

@@ -34,7 +34,7 @@ def run_help(arguments: argparse.Namespace) -> int:
 
 _VERSION_DESCRIPTION = """\
 Show the versions of this program, of the operator that leads in a namespace, and of the cluster's API: which versions
-of Trimtab's kinds it serves. What can't be read, and why, is said in its place; the exit code is 0 in any case.
+of Trimtab's kinds it serves. If a version can't be read, its line says why. The exit code is 0 even then.
 
 The operator's version is the label app.kubernetes.io/version of its pod, which Trimtab's chart sets.
 
@@ -48,7 +48,7 @@ examples:
 def register_version(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_verb(subparsers, "version", _VERSION_DESCRIPTION, run_version)
-    parser.add_argument("--client", action="store_true", help="only this program: ask no cluster")
+    parser.add_argument("--client", action="store_true", help="only this program, without access to a cluster")
     add_cluster_flags(parser)
     add_output_option(parser)
 

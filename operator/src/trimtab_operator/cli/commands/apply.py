@@ -1,4 +1,4 @@
-"""`trimtab apply`: applies policies server-side. The chart's Job uses it, as the image has no kubectl."""
+"""`trimtab apply`: applies policies server-side. The chart's Job uses it, because the image has no kubectl."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trimtab_operator.kube.client import POLICIES, Api, NotFoundError
 _MANAGER = "trimtab"
 
 _READ_EVERY = 1.0
-"""Seconds between two attempts while the kind is not served."""
+"""Seconds between two attempts while the API server does not serve the kind."""
 
 _DESCRIPTION = """\
 Apply the BalancingPolicies in files, server-side, in the namespace of -n. Other objects are refused: use kubectl.
 
---prune deletes the policies that have all the labels given, and are in none of the files.
---wait waits until the API server knows the kind, as directly after an installation of the CRDs.
+--prune deletes the policies that have all the given labels and are in none of the files.
+--wait waits until the API server serves the kind. Use it directly after an installation of the CRDs.
 
 example:
   trimtab apply -n messaging -f policy.yaml
@@ -43,7 +43,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--field-manager", metavar="NAME", default=_MANAGER, help="owner of the applied fields (%(default)s)"
     )
     parser.add_argument(
-        "--prune", metavar="LABELS", default="", help="delete policies with these labels that no file has, as a=b,c=d"
+        "--prune", metavar="LABELS", default="", help="delete policies with these labels (a=b,c=d) that no file has"
     )
     parser.add_argument("--force", action="store_true", help="also set fields that another manager owns")
 
@@ -76,11 +76,11 @@ def _policy(where: str, data: Any) -> Mapping[str, Any]:
 
 
 async def _apply(api: Api, arguments: argparse.Namespace, policies: list[Mapping[str, Any]]) -> int:
-    """Apply all, and print each. Raises `ApiError`, and `CommandError` for one of another namespace."""
+    """Apply all policies, and print their names. Raises `ApiError`, and `CommandError` for a wrong namespace."""
     for policy in policies:
         name, space = policy["metadata"]["name"], policy["metadata"].get("namespace", arguments.namespace)
         if space != arguments.namespace:
-            raise CommandError(f"policy {name} is of namespace {space}: name it with -n, not {arguments.namespace}")
+            raise CommandError(f"policy {name} is in namespace {space}: name it with -n, not {arguments.namespace}")
     until = time.monotonic() + arguments.wait
     for policy in policies:
         await _apply_one(api, arguments, policy, until)
@@ -100,7 +100,7 @@ async def _prune(api: Api, arguments: argparse.Namespace, kept: set[str]) -> Non
 
 
 async def _apply_one(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any], until: float) -> None:
-    """Apply one, again until `until` (monotonic seconds) while the kind is unknown. Raises `ApiError`."""
+    """Apply a policy. While the kind is unknown, retry until `until` (monotonic seconds). Raises `ApiError`."""
     while True:
         try:
             await api.apply(

@@ -1,4 +1,4 @@
-"""`trimtab apply-plan`: make the moves of a saved plan, or undo them, after a check of each against the state now."""
+"""`trimtab apply-plan`: makes or undoes the moves of a saved plan, after checking each against the current state."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from trimtab_strategies.params import seconds
 
 _DESCRIPTION = """\
 Make the moves of a plan that `trimtab plan --save` wrote and you may have edited. Each move is checked against the
-present state, as for an approved proposal: the bundle exists and is still on the source, is not pinned, not split and
-not on its way elsewhere, and the destination exists, is ready and takes bundles. If a move is refused, nothing is
-moved; --skip-refused makes the others. Bundles that are at their destination already are skipped.
+current state, as for an approved proposal. The bundle must exist and still be on the source. It must not be pinned,
+being split, or moving elsewhere. The destination must exist, be ready and take bundles. If a move is refused, nothing
+is moved; with --skip-refused the others are. Bundles that are already at their destination are skipped.
 
-A plan is refused when it is older than --max-age, by default approval.expiresAfter of the policy: the load has changed
-since. --reverse makes the moves back, last one first; --save-rollback writes a plan that does that for the moves that
-are about to be made. Going back has no age limit.
+A plan is refused when it is older than --max-age (by default approval.expiresAfter of the policy), because the load has
+changed since. --reverse undoes the moves, the last one first. --save-rollback writes a plan that undoes the moves that
+are about to be made. A plan that undoes moves has no age limit.
 
 The moves are written like those of `trimtab move`, in every mode of the policy. At most limits.maxMovesInFlight are
-pending at a time. When one does not land within --timeout seconds, no further move starts; so it is with Ctrl-C, while
-the pending ones land.
+pending at a time. When one does not land within --timeout seconds, no further move starts. After Ctrl-C no further move
+starts either, and the pending ones land.
 
 Exit code 1: a move was refused, or did not land.
 
@@ -58,7 +58,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "apply-plan", _DESCRIPTION, run)
     parser.add_argument("file", metavar="FILE", help="file of `trimtab plan --save`, or - for standard input")
-    parser.add_argument("--reverse", action="store_true", help="make the moves back")
+    parser.add_argument("--reverse", action="store_true", help="undo the moves")
     parser.add_argument("--skip-refused", action="store_true", help="make the other moves when some are refused")
     parser.add_argument("--save-rollback", metavar="FILE", help="file for a plan that undoes the moves made now")
     parser.add_argument("--max-age", type=_age, metavar="TIME", help="oldest plan to accept, such as 1h")
@@ -78,7 +78,7 @@ def _age(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """The moves of a plan, sorted by what a check found. at_once: how many may be pending."""
+    """The moves of a plan, sorted by what a check found. at_once: how many may be pending at a time."""
 
     possible: Sequence[HandMove]
     others: Sequence[MoveReport]
@@ -120,7 +120,7 @@ async def _tell(making: HandMoves, checked: CheckedPlan, api: Api, _started: Non
 
 
 def _show(arguments: argparse.Namespace, reports: Sequence[MoveReport]) -> int:
-    """Print what became of each move; the exit code."""
+    """Print the outcome of each move, and return the exit code."""
     well = all(report.well for report in reports)
     if is_data(arguments.output):
         print_data({"plan": arguments.file, "moves": [report.as_data() for report in reports]}, arguments.output)
@@ -134,7 +134,7 @@ def _show(arguments: argparse.Namespace, reports: Sequence[MoveReport]) -> int:
 
 
 def _moves(plan: MovePlan) -> dict[str, SavedMove]:
-    """The moves by name of the Bundle object. Raises `CommandError` for one that can't be meant."""
+    """The moves by name of the Bundle object. Raises `CommandError` for a move that makes no sense."""
     found: dict[str, SavedMove] = {}
     for k, move in enumerate(plan.moves):
         name = object_name(move.bundle)
@@ -180,7 +180,7 @@ def _others(cluster: ClusterState, moves: Mapping[str, SavedMove], why: Mapping[
         elif not move.destination:
             text = "it had no owner before: `trimtab move` gives it another one"
             yield MoveReport(_hand_move(name, move), MoveState.REFUSED, text)
-        elif name in why and not here:  # on its way there: it is only followed
+        elif name in why and not here:  # if it already moves there, it is only followed
             yield MoveReport(_hand_move(name, move), MoveState.REFUSED, why[name])
 
 
@@ -189,7 +189,7 @@ def _hand_move(name: str, move: SavedMove) -> HandMove:
 
 
 def _check_age(arguments: argparse.Namespace, plan: MovePlan, settings: Settings) -> None:
-    """Raises `CommandError` for a plan whose load is too old."""
+    """Raise `CommandError` for a plan whose load is too old."""
     if plan.made_at is None:
         return
     age, most = time.time() - plan.made_at.timestamp(), arguments.max_age

@@ -1,4 +1,4 @@
-"""The part of `trimtab version` that asks the cluster. Each answer that can't be had says why in its place."""
+"""The part of `trimtab version` that queries the cluster. If a version can't be read, its line says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION_LABEL = "app.kubernetes.io/version"
 
 
 def of_the_cluster(arguments: argparse.Namespace) -> dict[str, VersionPart]:
-    """Versions of the API server, of our kinds and of the operator; why not, if the cluster can't be asked."""
+    """Versions of the API server, of our kinds and of the operator, or why the cluster can't be queried."""
     if arguments.request_timeout is None:
         arguments.request_timeout = _WITHIN
     try:
@@ -67,7 +67,7 @@ async def _operator(api: Api, namespace: str) -> VersionPart:
 
 
 async def _leader(api: Api, namespace: str, pod: str) -> VersionPart:
-    """The version of the operator in a pod. Outside the cluster it runs in none."""
+    """The version of the operator in a pod. An operator outside the cluster has no pod."""
     try:
         found = await api.get(PODS, namespace, pod)
     except ApiError as error:

@@ -51,7 +51,7 @@ async def _tell_paused(arguments: argparse.Namespace, _api: Api, _paused: bool) 
 
 
 async def annotate(api: Api, arguments: argparse.Namespace, value: str | None) -> bool:
-    """Set the pause annotation, or remove it (None); whether spec.paused is true as well."""
+    """Set the pause annotation, or remove it (None). Returns whether spec.paused is true as well."""
     found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
     body = {"metadata": {"annotations": {PAUSE_ANNOTATION: value}}}
     await api.patch(POLICIES, arguments.namespace, arguments.policy, body)
@@ -91,7 +91,7 @@ async def _tell_resumed(arguments: argparse.Namespace, _api: Api, stays: bool) -
 _DRAIN_DESCRIPTION = """\
 Drain a broker: set spec.schedulable of its Broker object to false. It gets no more bundles, and its policy moves its
 bundles away: immediately in mode Auto, as a proposal in mode Approve. The condition Drained shows the progress, so
-`kubectl wait --for=condition=Drained broker/NAME` works. `trimtab undrain` ends it.
+`kubectl wait --for=condition=Drained broker/NAME` works. `trimtab undrain` ends the drain.
 
 examples:
   trimtab drain pulsar-broker-2 -n messaging
@@ -140,7 +140,7 @@ async def _tell_schedulable(arguments: argparse.Namespace, _api: Api, owned: int
 
 
 async def _set(api: Api, arguments: argparse.Namespace) -> int:
-    """Set spec.schedulable; how many bundles the broker has."""
+    """Set spec.schedulable. Returns how many bundles the broker has."""
     broker = await fetch(api, BROKERS, arguments.namespace, arguments.broker)
     body = {"spec": {"schedulable": arguments.schedulable}}
     await api.patch(BROKERS, arguments.namespace, arguments.broker, body)
@@ -158,10 +158,10 @@ def object_name(bundle: str) -> str:
 
 
 _SPLIT_DESCRIPTION = """\
-Split a bundle: creates a BundleSplit object, which the operator carries out; `kubectl get bspl -w` shows how. The
-children exist and are owned before the parent goes. A split can't be undone.
+Split a bundle: create a BundleSplit object, which the operator carries out. `kubectl get bspl -w` shows the progress.
+The children exist and have an owner before the parent is deleted. A split can't be undone.
 
-Without --at the bundle is cut in the middle of its range; --by names another of Pulsar's algorithms.
+Without --at the bundle is cut in the middle of its range. --by chooses another of Pulsar's algorithms.
 
 examples:
   trimtab split public-default-0x00000000-0x40000000 -n messaging
@@ -177,7 +177,7 @@ def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
     names = [str(algorithm) for algorithm in Algorithm if algorithm is not Algorithm.POSITIONS]
-    how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="what finds the positions (%(default)s)")
+    how.add_argument("--by", choices=names, default=str(Algorithm.RANGE), help="split algorithm (%(default)s)")
     add_dry_run_flag(parser)
     add_output_option(parser)
 
@@ -189,7 +189,7 @@ def run_split(arguments: argparse.Namespace) -> int:
 
 async def _tell_split(arguments: argparse.Namespace, _api: Api, made: Mapping[str, Any]) -> int:
     name = made["metadata"]["name"]
-    text = f"BundleSplit {name} is made; see: kubectl get bspl {name} -n {arguments.namespace}"
+    text = f"BundleSplit {name} is created; see: kubectl get bspl {name} -n {arguments.namespace}"
     say(arguments.output, text, {"split": name, **made["spec"]})
     return FINE
 
@@ -210,7 +210,7 @@ async def _split(api: Api, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def spec(arguments: argparse.Namespace, bundle: str, within: Mapping[str, str]) -> dict[str, Any]:
-    """The spec of the BundleSplit. within: the bundle's range. Raises `CommandError` for a position that is none."""
+    """The spec of the BundleSplit. within: the bundle's range. Raises `CommandError` for an invalid position."""
     if not arguments.at:
         return {"bundle": bundle, "algorithm": arguments.by}
     positions = sorted({_position(text, within) for text in arguments.at})

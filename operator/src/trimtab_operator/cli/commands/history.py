@@ -1,4 +1,4 @@
-"""`trimtab history`: show and compact the history of load; export and import windows of it."""
+"""`trimtab history`: shows and compacts the history of load, and exports and imports windows of it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check] [--compact]
        trimtab history import --dir DIR FILE.tar"""
 
 _DESCRIPTION = """\
-Show the history of load: its time span, its size in all and per day, by table, and its gaps (pauses of more than twice
-the usual interval). The command only reads, unless --compact is given; the operator may be running.
+Show the history of load: its time span, its total size, the size of a day of each table, and its gaps (pauses of more
+than twice the usual interval). The command only reads, unless --compact is given. The operator may be running.
 
 The history is a dataset: Spark, DuckDB and pandas read each table by its folder, such as DIR/history/demand.
 """
@@ -57,7 +57,7 @@ of the bundles of one policy, for a notebook.
 
 --hash-names replaces names of brokers, tenants, namespaces, topics and policies by hashes, and leaves out error texts,
 decisions and policies, so that the file can go into a bug report. The key of the hashes is in DIR/names.key, so equal
-names get equal hashes in later exports; keep it secret. Bundle ranges stay.
+names get equal hashes in later exports. Keep the key secret. Bundle ranges are not hashed.
 """
 
 _IMPORT = """\
@@ -150,7 +150,7 @@ def run(arguments: argparse.Namespace) -> int:
         return int(arguments.carry_out(arguments))
     except CommandError:
         raise
-    except ValueError as error:  # the history's own, and a URI that can't be opened
+    except ValueError as error:  # errors of the history, and a URI that can't be opened
         raise CommandError(str(error)) from error
     except BrokenPipeError:
         raise  # the reader of a pipe is gone, which is no error
@@ -180,7 +180,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _compact(arguments: argparse.Namespace, now: float) -> None:
-    """Merge hours that are over, and say on stderr how many files came of it; the output stays data."""
+    """Merge hours that are over, and print how many to stderr, so that stdout holds only data."""
     for past in _chosen(arguments):
         count = compact(arguments.dir, past.policy, now)
         print(
@@ -236,7 +236,7 @@ def _cells(summary: HistorySummary, now: float) -> tuple[str, ...]:
 
 
 def _print_tables(screen: Console, summary: HistorySummary) -> None:
-    """What a day of each table takes, the largest first."""
+    """Print the size of a day of each table, the largest first."""
     if not math.isfinite(summary.interval):
         return
     tables = sorted(summary.tables.items(), key=lambda table: -table[1])

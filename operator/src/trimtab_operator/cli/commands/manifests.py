@@ -143,7 +143,7 @@ def _check_rbac(arguments: argparse.Namespace, text: str) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Iterator[str]:
-    """The options that write the file which these ones check."""
+    """The options that write the file that `arguments` check."""
     given = (
         ("--namespace", arguments.namespace, NAMESPACE),
         ("--lease-name", arguments.lease_name, LEASE),

@@ -1,4 +1,4 @@
-"""What verbs share that measure the cluster and plan: options, the policy, the load sources, and clear errors."""
+"""Helpers of verbs that measure the cluster and plan: options, the policy, the load sources, and clear errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_strategies.model import some
 
 _NAMED = 10
-"""Policies that an error lists."""
+"""Maximum number of policies that an error lists."""
 
 _ASKED = (
     "{policy} measures bundles by brokers' statistics (bundleMetrics: Statistics), which only the operator reads; "
@@ -31,7 +31,7 @@ _ASKED = (
 
 
 def add_measuring_options(parser: argparse._ActionsContainer, *, policy: bool = False) -> None:
-    """Add the options that say what to measure with. policy: whether the policy is an option, too."""
+    """Add the options that say how to measure. policy: whether to add ``--policy``, too."""
     if policy:
         parser.add_argument("--policy", help="name of the BalancingPolicy (default: the only one in the namespace)")
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_measuring_options(parser: argparse._ActionsContainer, *, policy: bool = 
 
 
 def measuring_urls(arguments: argparse.Namespace) -> AllowedUrls:
-    """The allowed URLs, with that of ``--prometheus``, which is trusted like the policy's own."""
+    """The allowed URLs, and the URL of ``--prometheus``, which is trusted like the policy's own."""
     urls = allowed_urls(arguments, strangers=True)
     if not arguments.prometheus:
         return urls
@@ -59,7 +59,7 @@ def measuring_urls(arguments: argparse.Namespace) -> AllowedUrls:
 
 
 def measurable(arguments: argparse.Namespace, policy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`policy` with the Prometheus of the command line, checked before an engine starts.
+    """`policy` with the Prometheus of the command line, checked before a measurement starts.
 
     Raises `InvalidPolicyError`, and `CommandError` if only the operator can measure for it.
     """
@@ -70,7 +70,7 @@ def measurable(arguments: argparse.Namespace, policy: Mapping[str, Any]) -> Mapp
 
 
 def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """The same policy with another Prometheus URL."""
+    """`policy` with another Prometheus URL."""
     spec = policy["spec"]
     source = {**spec["source"], "prometheus": {**spec["source"]["prometheus"], "url": url}}
     return {**policy, "spec": {**spec, "source": source}}
@@ -92,7 +92,7 @@ async def named_policy(api: Api, namespace: str, name: str | None) -> dict[str, 
 
 @asynccontextmanager
 async def opened_sources(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
-    """The load sources of the command line, warm. Raises `CommandError`."""
+    """The load sources of the command line, warmed up. Raises `CommandError`."""
     with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
         sources = load_sources(arguments.history or folder, arguments.spark)
         try:
@@ -104,7 +104,7 @@ async def opened_sources(arguments: argparse.Namespace) -> AsyncIterator[LoadSou
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """Turn what a policy or its source refuses into a `CommandError`."""
+    """Turn errors of a policy or its source into a `CommandError`."""
     try:
         yield
     except (InvalidPolicyError, UnreadableContentError, SourceUnavailableError) as error:
@@ -114,7 +114,7 @@ def refusals_told() -> Iterator[None]:
 
 
 async def check_policy(api: Api, namespace: str, policy: str) -> None:
-    """Check that the policy exists and is valid, before an engine starts.
+    """Check that the policy exists and is valid, before a measurement starts.
 
     Raises `CommandError`, `InvalidPolicyError` and `ApiError`.
     """

@@ -1,4 +1,4 @@
-"""`trimtab migrate`: print the BalancingPolicy that matches the configuration of a running Pulsar cluster."""
+"""`trimtab migrate`: prints the BalancingPolicy that matches the configuration of a running Pulsar cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECRET = {
     "--certificate-file": "tls.certificate",
     "--key-file": "tls.key",
 }
-"""Option -> the policy's field for the Secret that holds the same."""
+"""Option -> the policy's field that names the Secret with the same content."""
 _DESCRIPTION = """\
 Read the runtime configuration of all brokers of a Pulsar cluster (the file, and dynamic values), and print the
 BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. Notes list settings
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_url(option: str, url: str) -> None:
-    """Raises `CommandError` for a URL that no policy may name."""
+    """Raise `CommandError` for a URL that no policy may name."""
     try:
         parse(url)
     except RefusedUrlError as error:
@@ -112,9 +112,9 @@ _SCENARIO, _SEEDS = "skewed", 2
 
 
 def expected(shedder: str) -> list[str]:
-    """Notes on what to expect of Trim instead of a shedder that Pulsar runs, from runs of `trimtab simulate`.
+    """Notes that compare Trim with a shedder that Pulsar runs, by runs of `trimtab simulate`.
 
-    Without that verb (the lab is not installed) only the command is named.
+    Without that verb (if the lab is not installed) the notes only name the command.
     """
     command = f"simulate {_SCENARIO} --against {shedder}/Pulsar"
     compare = f"compare {shedder} with Trim, the default without spec.shedder and spec.placement: trimtab {command}"
@@ -131,7 +131,7 @@ def expected(shedder: str) -> list[str]:
 
 
 def _figures(runs: list[dict[str, float]]) -> str:
-    """What a strategy moved, cut and left, in words."""
+    """The moves of a strategy, their cost and the load differences that remained, in words."""
     moves, cut, left = (median(run[name] for run in runs) for name in ("moves", "cut", "left"))
     return f"makes {moves:.0f} moves, cuts {cut:.0f} % of the clients and leaves brokers {left:.0f} points apart"
 

@@ -1,6 +1,6 @@
-"""Translates the runtime configuration of Pulsar's brokers into an equivalent BalancingPolicy. Pure.
+"""Translates the runtime configuration of Pulsar's brokers into an equivalent BalancingPolicy. Pure functions.
 
-The parameters' own texts name their Pulsar keys (`params.pulsar_keys`), so a new strategy in the registry needs no
+The descriptions of parameters name their Pulsar keys (`params.pulsar_keys`), so a new strategy in the registry needs no
 change here. Values at their default are left out.
 """
 
@@ -78,7 +78,7 @@ _MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 @dataclass(slots=True)
 class Migration:
-    """spec: of the BalancingPolicy. notes: what has no equivalent, is doubtful, or must be filled in."""
+    """A translation. spec: of the BalancingPolicy. notes: what has no equivalent, is doubtful, or must be filled in."""
 
     spec: dict[str, Any]
     notes: list[str] = field(default_factory=list)

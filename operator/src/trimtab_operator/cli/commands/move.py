@@ -1,4 +1,4 @@
-"""`trimtab move`, and `unload`: move one bundle to a broker that a person names, or that the placement chooses."""
+"""`trimtab move` and `unload`: move one bundle to a broker that a person names, or that the placement chooses."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class _Requested:
 
 
 async def _write(api: Api, arguments: argparse.Namespace) -> _Requested:
-    """Write the desired owner, unless it is that already. Raises `CommandError`, `ApiError`."""
+    """Write the desired owner, unless the bundle is already there. Raises `CommandError`, `ApiError`."""
     name = object_name(arguments.bundle)
     bundle = await fetch(api, BUNDLES, arguments.namespace, name)
     broker = arguments.broker or await _placed(api, arguments, bundle)
@@ -110,7 +110,7 @@ async def _placed(api: Api, arguments: argparse.Namespace, bundle: dict[str, Any
 
 
 async def _tell(arguments: argparse.Namespace, api: Api, move: _Requested) -> int:
-    """Wait if asked to, and print the outcome; the exit code."""
+    """Wait if ``--wait`` is given, print the outcome, and return the exit code."""
     landed, text = not move.written, f"{move.name} is on {move.destination} already"
     if move.written:
         text = f"{move.name}: move {move.source or '(no owner)'} -> {move.destination} requested"
@@ -123,7 +123,7 @@ async def _tell(arguments: argparse.Namespace, api: Api, move: _Requested) -> in
 
 
 async def landing(api: Api, arguments: argparse.Namespace, name: str, broker: str) -> tuple[bool, str]:
-    """Wait until `broker` confirms the bundle, for at most ``--timeout``; whether it did, and the message."""
+    """Wait until `broker` confirms the bundle, for at most ``--timeout``. Returns whether it did, and the message."""
     deadline = time.monotonic() + arguments.timeout
     while True:
         bundle = await fetch(api, BUNDLES, arguments.namespace, name)

@@ -1,6 +1,6 @@
-"""Several moves that a person makes: a few at a time, each checked just before it is written, and then followed.
+"""Makes several moves of a person, a few at a time. Each is checked just before it is written, and then followed.
 
-They are written as `trimtab move` writes one: a desired owner without an assignment.
+They are written as by `trimtab move`: a desired owner without an assignment.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def reports_grid(title: str, reports: Iterable[MoveReport]) -> Grid:
 
 @dataclass
 class HandMoves:
-    """Makes `moves` in their order, at most `at_once` pending at a time. A move that does not land ends it.
+    """Makes `moves` in their order, at most `at_once` pending at a time. If one does not land, no further one starts.
 
     arguments: with the namespace, and the seconds that a move may take (``--timeout``).
     """
@@ -90,7 +90,7 @@ class HandMoves:
     _begun: int = 0
 
     async def start(self, api: Api) -> None:
-        """Write the next moves, as many as may be pending; none after one has failed. Raises `ApiError`."""
+        """Write as many of the next moves as may be pending, none after a failed one. Raises `ApiError`."""
         while self._begun < len(self.moves) and len(self._pending) < self.at_once and not self._late:
             move = self.moves[self._begun]
             self._begun += 1
@@ -102,7 +102,7 @@ class HandMoves:
                 self._end(move, MoveState.FAILED, f"it may have been written, no answer came: {error}")
 
     async def finish(self, api: Api) -> list[MoveReport]:
-        """Follow the pending moves and write the others; the outcome of each. Raises `ApiError`."""
+        """Follow the pending moves, write the others, and return the outcome of each. Raises `ApiError`."""
         while self._pending:
             await asyncio.sleep(POLL)
             for move in list(self._pending):
@@ -111,7 +111,7 @@ class HandMoves:
         return [self._report(move) for move in self.moves]
 
     def refused(self) -> list[MoveReport]:
-        """The moves that could not be written, and those that none was written after."""
+        """The moves that could not be written, and those after them, which were not started."""
         return [self._report(move) for move in self.moves if move not in self._pending]
 
     def _report(self, move: HandMove) -> MoveReport:
@@ -123,7 +123,7 @@ class HandMoves:
         return any(report.state is MoveState.FAILED for report in self.reports.values())
 
     async def _write(self, api: Api, move: HandMove) -> None:
-        """Raises `CommandError` if the bundle is no longer as the move needs it, and `ApiError`."""
+        """Write a move. Raises `CommandError` if the bundle no longer allows it, and `ApiError`."""
         namespace = self.arguments.namespace
         bundle = await fetch(api, BUNDLES, namespace, move.name)
         owner, wish = _owner(bundle), bundle["spec"].get("owner", "")

@@ -1,4 +1,4 @@
-"""`trimtab observe`: the snapshot of load that decisions are based on, live or from history."""
+"""`trimtab observe`: shows the snapshot of load that decisions are based on, live or from history."""
 
 from __future__ import annotations
 
@@ -47,13 +47,14 @@ _INSIDE = 3
 """With --url, topics are measured for this many bundles with the most messages, and as many with the most bytes."""
 
 _NO_BUNDLES = (
-    "brokers report no bundles, as under Pulsar's extensible load manager; only a policy's resources have the ranges "
-    "by which topics are added up (--policy)"
+    "brokers report no bundles, as under Pulsar's extensible load manager; with --policy, topics are summed up to "
+    "bundles by the ranges of the Bundle objects"
 )
 
 _DESCRIPTION = """\
 Show the load of a cluster as Trimtab measures it: how busy each broker is, whether its data is trusted, which bundles
-(and topics, if known) are the hottest, and what is wrong with the data. The command writes nothing.
+(and topics, if known) are the hottest, and what is wrong with the data. It changes nothing in the
+cluster.
 
 The load comes from one of three sources:
   --policy NAME -n NS    the live cluster of a BalancingPolicy, by kubeconfig
@@ -94,7 +95,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_prometheus_options(parser)
     past = parser.add_argument_group("from history")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
-    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="file to draw load over time to, up to --at")
+    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="file for a plot of load over time, up to --at")
     past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the plot: {HELP}")
 
 
@@ -103,7 +104,7 @@ def _add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top", type=_count, default=10, metavar="N", help="number of hot bundles and topics (%(default)s)"
     )
-    parser.add_argument("--watch", type=_positive, metavar="SECONDS", help="measure every so many seconds until Ctrl-C")
+    parser.add_argument("--watch", type=_positive, metavar="SECONDS", help="measure again every SECONDS until Ctrl-C")
 
 
 def _count(text: str) -> int:
@@ -185,7 +186,10 @@ async def _print_load(arguments: argparse.Namespace) -> None:
 
 
 async def _again_and_again(read: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
-    """Repeat `read`. The first failure is raised; later ones are printed, and retried after `pause` seconds."""
+    """Repeat `read`. Until it has succeeded once, a failure is raised. Later ones are printed, and `read` is retried.
+
+    pause: seconds before a retry; None raises every failure.
+    """
     seen = False
     while True:
         try:
@@ -201,7 +205,7 @@ async def _again_and_again(read: Callable[[], Awaitable[Shown]], pause: float | 
 
 
 def _with_note(load: ClusterLoad) -> ClusterLoad:
-    """The same, with a note if there are no bundles."""
+    """`load`, with a note if it has no bundles."""
     if len(load.bundles):
         return load
     return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))

@@ -1,4 +1,4 @@
-"""Draws load over time as an SVG: the CPU of the brokers, and below it the throughput of all."""
+"""Draws load over time as an SVG: the CPU of the brokers, and below it their total throughput."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trimtab_strategies.model.cluster_load import FloatArray
 _WIDTH, _HEIGHT = 960, 520
 _LEFT, _RIGHT = 64, 760
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a3d9a", "#7f7f7f")
-"""Color-blind readers can tell them apart. Each broker has one; where there are more, percentiles are drawn."""
+"""One for each broker; with more brokers, percentiles are drawn. Color-blind readers can tell the colors apart."""
 _PERCENTILES = {"most used": 100, "90th percentile": 90, "median": 50, "10th percentile": 10, "least used": 0}
 _DAY = 86_400
 _STEPS = (60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, _DAY, 7 * _DAY, 30 * _DAY)
-"""Seconds between two marks on the axis of time."""
+"""Seconds that may lie between two marks on the time axis."""
 _MARKS = 8
 _GAP = 4.0
-"""No line is drawn across a pause of more than so many usual intervals."""
+"""No line is drawn across a pause of more than this many usual intervals."""
 
 
 def draw(title: str, course: LoadOverTime) -> str:
@@ -76,7 +76,7 @@ class _Panel:
                 yield _text(self.x(time), self.bottom + 18, _clock(time, step), anchor="middle")
 
     def line(self, times: FloatArray, values: FloatArray, color: str) -> Iterator[str]:
-        """A line for each run of known values; a value alone becomes a dot."""
+        """A line for each run of known values. A single value becomes a dot."""
         for run in _runs(times, values):
             rows = run * 2 if len(run) == 1 else run
             points = " ".join(f"{self.x(times[row]):.1f},{self.y(values[row]):.1f}" for row in rows)

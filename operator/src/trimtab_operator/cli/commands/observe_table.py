@@ -41,7 +41,7 @@ class Shown:
 class Sums:
     """Sums over g groups of bundles.
 
-    bundles: (g,) number of bundles. unknown: (g,) number of bundles with unknown load, which traffic leaves out.
+    bundles: (g,) number of bundles. unknown: (g,) number of bundles with unknown load; `traffic` leaves them out.
     topics: (g,) number of topics. traffic: (g, 4) columns `TRAFFIC`, from the short-term averages.
     """
 
@@ -62,7 +62,7 @@ def by_broker(load: ClusterLoad) -> Sums:
 
 
 def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
-    """group: (m,) the group of each bundle, -1 for none."""
+    """Sums by group. group: (m,) the group of each bundle, -1 for none."""
     rows = np.flatnonzero(group >= 0)
     short, groups = load.bundles.short[rows], group[rows]
     unknown: BoolArray = np.asarray(np.isnan(short).any(axis=1))
@@ -78,7 +78,7 @@ def _sums(load: ClusterLoad, group: IntArray, count: int) -> Sums:
 def show(console: Console, shown: Shown, output: str, top: int, *, lines: bool) -> None:
     """Print the load as ``table``, ``json`` or ``yaml``, with the `top` hottest bundles and topics.
 
-    lines: one line of JSON or one YAML document, for a program that reads one snapshot after the other.
+    lines: print one line of JSON or one YAML document, for a program that reads one snapshot after the other.
     """
     if output == "json":
         print(json.dumps(as_data(shown, top), indent=None if lines else 2), flush=True)

@@ -1,4 +1,4 @@
-"""`trimtab plan`: what the next cycle would do, for a policy in the cluster or one in a file.
+"""`trimtab plan`: shows what the next cycle would do, for a policy in the cluster or one in a file.
 
 A policy from a file is checked as by `trimtab lint` and replaces the live one. The output names the checks that only
 the operator makes against a real Pulsar cluster.
@@ -62,9 +62,9 @@ def _refused(status: Mapping[str, Any]) -> Iterator[str]:
 _DESCRIPTION = """\
 Show what the next cycle of a policy would do, and why it would not do more. The command writes nothing.
 
--f reads the policy from a file, a folder of manifests or standard input (-), and -k from a kustomization. It replaces
-the policy with its name in the cluster, or is a new one: so you see the effect of a change before you merge it. All
-other policies are read from the cluster.
+-f reads the policy from a file, a folder of manifests or standard input (-), and -k from a kustomization. This policy
+replaces the one of that name in the cluster, or is a new one. So you see the effect of a change before you merge it.
+All other policies are read from the cluster.
 
 --save writes the moves to a file that you can edit and carry out with `trimtab apply-plan`.
 

@@ -1,6 +1,6 @@
 """A saved plan: moves in a file that people read, edit and keep. `trimtab plan --save` writes it.
 
-It is YAML, or JSON if the file's name says so. Unknown fields are refused: a misspelt one must not pass for a choice.
+It is YAML, or JSON if the file's name ends in .json. Unknown fields are refused, so no misspelt field is ignored.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class SavedMove(BaseModel):
 
     @property
     def reversed(self) -> Self:
-        """The move back."""
+        """The move that undoes this one."""
         ends = {"source": self.destination, "destination": self.source, "reason": str(Reason.ADMIN)}
         return self.model_copy(update=ends)
 
 
 class MovePlan(BaseModel):
-    """A saved plan. made_at: when its load was measured; None for a roll-back, which does not rest on load."""
+    """A saved plan. made_at: when its load was measured; None for a rollback, which does not depend on load."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
@@ -79,7 +79,7 @@ class MovePlan(BaseModel):
 
 
 def saved(arguments: argparse.Namespace, foreseen: Preview) -> list[str]:
-    """Save the plan to the file of ``--save``; what to say about it. Raises `CommandError`."""
+    """Save the plan to the file of ``--save``, and return notes about it. Raises `CommandError`."""
     plan = foreseen.plan
     made_at = datetime.fromisoformat(iso(foreseen.snapshot.load.now))
     found = MovePlan(
@@ -110,7 +110,7 @@ def _moves(foreseen: Preview) -> tuple[SavedMove, ...]:
 
 
 def _spelt(full: str, name: str) -> str:
-    """Pulsar's spelling, if the name of the object follows from it."""
+    """The name in Pulsar if it determines the name of the object, else the latter."""
     return full if object_name(full) == name else name
 
 

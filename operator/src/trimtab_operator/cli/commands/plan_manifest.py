@@ -22,7 +22,7 @@ _NOT_YET_CREATED = "9999-12-31T23:59:59Z"
 
 
 def given_policy(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """The policy of ``-f`` or ``-k``, and its namespace in `arguments`; None without either. Raises `CommandError`."""
+    """The policy of ``-f`` or ``-k``, or None. Sets `arguments.namespace` to its namespace. Raises `CommandError`."""
     if arguments.kustomize:
         given = policy_among(_kustomized(arguments.kustomize), arguments.kustomize, arguments.policy)
     elif arguments.filename:
@@ -51,7 +51,7 @@ def _kustomized(folder: str) -> Iterator[Document]:
 
 
 def policy_among(manifests: Iterator[Document], where: str, name: str | None) -> dict[str, Any]:
-    """The BalancingPolicy in `manifests`; of several, the one with that name. Raises `CommandError`."""
+    """The BalancingPolicy in `manifests`; of several, the one called `name`. Raises `CommandError`."""
     try:
         found = [d for d in manifests if isinstance(d.data, dict) and d.data.get("kind") == POLICIES.kind]
     except UnreadableError as error:
@@ -60,7 +60,7 @@ def policy_among(manifests: Iterator[Document], where: str, name: str | None) ->
     if len(chosen) != 1:
         names = ", ".join(map(_name, found)) or "none"
         raise CommandError(
-            f"{where} must hold one BalancingPolicy{f' {name}' if name else ', or name one of them'}; it holds: {names}"
+            f"{where} must contain one BalancingPolicy{f' {name}' if name else ', or give its NAME'}; found: {names}"
         )
     return valid_manifest(chosen[0])
 
@@ -86,7 +86,7 @@ async def standing_in(api: Api, given: Mapping[str, Any], namespace: str) -> Sta
         live, status = there["metadata"], there.get("status") or {}
         note = f"planned with the file, in place of the policy {meta['name']} in namespace {namespace}"
     except NotFoundError as error:
-        if error.reason != "NotFound":  # no such kind: the cluster would have no bundles
+        if error.reason != "NotFound":  # the kind is unknown: without the CRDs there are no bundles
             raise
         live, status = {"uid": _NEW_UID, "creationTimestamp": _NOT_YET_CREATED}, {}
         note = f"planned with the file; namespace {namespace} has no policy {meta['name']} yet"

@@ -62,7 +62,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _send(api: Api, arguments: argparse.Namespace) -> str | None:
-    """Annotate the policy with the command; the id of the proposal to approve. Raises `CommandError`, `ApiError`.
+    """Annotate the policy with the command. Raises `CommandError`, `ApiError`.
+
+    Returns the id of the proposal to approve, if any.
 
     Only `stop` replaces another command that the operator has not read yet.
     """
@@ -101,7 +103,7 @@ def _command(policy: Mapping[str, Any]) -> str:
 
 
 async def _tell(arguments: argparse.Namespace, api: Api, proposal: str | None) -> int:
-    """Wait for the answer and print it; the exit code. Raises `CommandError`, `ApiError`."""
+    """Wait for the answer, print it, and return the exit code. Raises `CommandError`, `ApiError`."""
     outcome = await _answer(api, arguments)
     if outcome.taken and arguments.wait:
         print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
@@ -124,7 +126,7 @@ async def _answer(api: Api, arguments: argparse.Namespace) -> CommandOutcome:
             return CommandOutcome(taken=False, text=replaced, status=status)
         if time.monotonic() > deadline:
             late = (
-                f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it is"
+                f"no answer within {arguments.timeout:g} s: is the operator running? The annotation stays until it runs"
             )
             return CommandOutcome(taken=False, text=late, status=status)
         await asyncio.sleep(POLL)
@@ -141,8 +143,8 @@ def _outcome(status: Mapping[str, Any]) -> CommandOutcome:
 _APPROVE_DESCRIPTION = """\
 Approve the proposal that a policy in mode Approve shows. The command sends the proposal's id, so that the operator
 refuses it if another proposal has replaced the one you saw. Without --proposal it approves the current one. The
-operator validates every move again just before it writes it. Your name goes with the approval, and is shown in the
-policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
+operator validates every move again just before it writes it. Your name is recorded with the approval, and is shown in
+the policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
 
 --wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, or the
 proposal was stopped.
@@ -200,8 +202,8 @@ def _why_not_all(progress: Mapping[str, Any]) -> str:
 
 
 _REFRESH_DESCRIPTION = """\
-Drop the proposal of a policy in mode Approve, measure immediately, and make a new proposal. This also ends the state
-after `trimtab stop`. Exit code 1: refused, for example while a proposal is being executed.
+Drop the proposal of a policy in mode Approve, measure immediately, and make a new proposal. After `trimtab stop`, this
+makes the policy propose again. Exit code 1: refused, for example while a proposal is being executed.
 
 example:
   trimtab refresh main -n messaging && trimtab status main -n messaging

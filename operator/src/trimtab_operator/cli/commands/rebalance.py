@@ -1,4 +1,4 @@
-"""`trimtab rebalance --from BROKER`: relieve one broker now."""
+"""`trimtab rebalance --from BROKER`: relieves one broker now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ cool-downs apply, and a move must improve the balance. The moves are written lik
 mode of the policy.
 
 At most limits.maxMovesInFlight moves are pending at a time. When one does not land within --timeout seconds, no further
-move starts; so it is with Ctrl-C, while the pending ones land. To empty a broker, use `trimtab drain`.
+move starts. After Ctrl-C no further move starts either, and the pending ones land. To empty a broker, use
+`trimtab drain`.
 
 Exit code 1: nothing can be moved, you said no, or a move did not land.
 
@@ -88,7 +89,7 @@ def _headline(broker: str, moves: list[Move]) -> str:
 def _confirmed(question: str) -> bool:
     """The answer on the terminal. Raises `CommandError` without a terminal."""
     if not sys.stdin.isatty():
-        raise CommandError("standard input is no terminal to confirm the moves on: add --yes, or --dry-run to see them")
+        raise CommandError("standard input is no terminal, so you can't confirm: add --yes, or --dry-run to see moves")
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

@@ -1,4 +1,4 @@
-"""The plan that relieves one broker, or moves one bundle off it: the policy's own but for the shedder."""
+"""Plans to relieve one broker, or to move one bundle off it, with all settings of the policy except its shedder."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _said(held: HeldBack) -> str:
 
 
 async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRelief) -> Preview:
-    """The plan of `relief`, by the weights of the policy. Raises `CommandError`, `ApiError`."""
+    """The plan of `relief`, with the weights of the policy. Raises `CommandError`, `ApiError`."""
     urls, policy = measuring_urls(arguments), await named_policy(api, arguments.namespace, arguments.policy)
     _check_linked(policy)
     with refusals_told():
@@ -63,7 +63,7 @@ async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRel
 
 
 def _check_linked(policy: Mapping[str, Any]) -> None:
-    """Raises `CommandError` if the operator found that Prometheus shows other brokers: only it asks Pulsar for that."""
+    """Raise `CommandError` if the operator found that Prometheus shows other brokers than Pulsar."""
     for condition in (policy.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Linked" and condition["status"] == "False":
             why = f"{condition['reason']}: {condition.get('message', '')}"

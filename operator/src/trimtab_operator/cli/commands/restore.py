@@ -46,13 +46,14 @@ DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
 _READ_EVERY = 0.5
 
 _TERMS = 4
-"""Time limit for an operator to end, in Lease durations: one minute in all. A pod gets half a minute to end."""
+"""Time limit for an operator to stop, in Lease durations: one minute in all. A pod has half a minute to stop."""
 
 
 async def _stop_operator(api: Api, namespace: str, deployment: str, lease: str) -> bool:
-    """Scale `deployment` to zero and wait until no operator leads; False: one continues. Raises `ApiError`.
+    """Scale `deployment` to zero and wait until no operator leads. Raises `ApiError`.
 
-    A leader that ends normally releases its Lease. Any other loses it when the Lease expires.
+    A leader that stops normally releases its Lease. Any other loses it when the Lease expires. Returns False if one
+    continues to lead.
     """
     try:
         await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
@@ -61,7 +62,7 @@ async def _stop_operator(api: Api, namespace: str, deployment: str, lease: str) 
     else:
         print(f"Deployment {deployment}: scaled to zero")
     if leader := await _remaining_holder(api, namespace, lease):
-        print(f"{leader} still holds Lease {lease}: has the Deployment another name, or was it scaled up again?")
+        print(f"{leader} still holds Lease {lease}: does the Deployment have another name, or was it scaled up again?")
         return False
     print("no operator leads now")
     return True
@@ -76,7 +77,7 @@ async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
         except NotFoundError:
             return ""
         holder, now = str(lease["spec"].get("holderIdentity") or ""), time.monotonic()
-        if lease["metadata"]["resourceVersion"] != seen:  # renewed: by our own clock, as the operator does
+        if lease["metadata"]["resourceVersion"] != seen:  # renewed; our own clock counts, as in the operator
             if now > patience:
                 return holder
             seen = lease["metadata"]["resourceVersion"]
@@ -95,15 +96,15 @@ _TRIES = 5
 _DESCRIPTION = """\
 Restore a Pulsar cluster to its state before Trimtab balanced it:
 
-  1. set policies that have switched off Pulsar's own balancer to mode DryRun, or they would switch it off again
+  1. set policies that have switched off Pulsar's own balancer to mode DryRun, so that they do not switch it off again
   2. restore Pulsar's own shedding and automatic split to their former settings
-  3. with --stop-deployment, and only if that worked, stop the operator: while it runs, it adds finalizers again
+  3. with --stop-deployment, and only if step 2 worked, stop the operator: while it runs, it adds finalizers again
   4. remove Trimtab's finalizers from BalancingPolicies and TopicNamespaces, so that these can be deleted
 
 Bundles stay on their brokers. The command works with and without a running operator, can be repeated, and exits with 1
 if a step failed. It uses the URL and the Secrets that the operator stored when it switched the balancer off, if
---allow-url allows that URL: give the operator's patterns. Without stored settings it asks no server. With --admin-url
-it uses that URL, and reads no Secret.
+--allow-url allows that URL: give the operator's patterns. Without stored settings it contacts no server. With
+--admin-url it uses that URL, and reads no Secret.
 
 examples:
   trimtab restore -n messaging --dry-run     show what would be done
@@ -136,14 +137,14 @@ def register(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb and return the exit code. Raises `CommandError`."""
     if arguments.dry_run == "server":
-        raise CommandError("restore writes to Pulsar, too, whose API checks nothing in advance: write --dry-run=client")
+        raise CommandError("restore also writes to Pulsar, whose API checks no write in advance: use --dry-run=client")
     arguments.dry_run = arguments.dry_run == "client"
     urls = allowed_urls(arguments)
     return asked(arguments, lambda api: restore(api, arguments, urls))
 
 
 async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) -> int:
-    """Restore, and print each step; the exit code. urls: the allowed URLs. Raises `ApiError`."""
+    """Restore, print each step, and return the exit code. urls: the allowed URLs. Raises `ApiError`."""
     each = [argparse.Namespace(**{**vars(arguments), "namespace": space}) for space in await _spaces(api, arguments)]
     advising = [await _advise_only(api, one) for one in each]
     done = all([await _pulsar(api, one, urls) for one in each])
@@ -157,9 +158,9 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
 
 
 async def _spaces(api: Api, arguments: argparse.Namespace) -> list[str]:
-    """The namespaces of the messaging clusters; of -A, those with objects of ours. Raises `ApiError`, `CommandError`.
+    """The namespaces of the messaging clusters; with -A, all that have our objects. Raises `ApiError`, `CommandError`.
 
-    Sets the namespace of the operator.
+    Sets `arguments.operator_namespace`.
     """
     if arguments.namespace == "":
         kinds = [await _objects(api, ref, "") for ref in (POLICIES, TOPIC_NAMESPACES)]
@@ -196,7 +197,7 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 
 
 async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
-    """All objects of a kind, or the one with that `name`. It lists, as the uninstall hook has no right to get."""
+    """All objects of a kind, or the one with that `name`. It lists, because the uninstall hook may not get."""
     selector = f"metadata.name={name}" if name else ""
     try:
         return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
@@ -205,13 +206,13 @@ async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -
 
 
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
-    """Set policies that switched off Pulsar's balancer to DryRun; whether all were. Raises `ApiError`."""
+    """Set policies that switched off Pulsar's balancer to DryRun. Returns whether all are. Raises `ApiError`."""
     policies = await _objects(api, POLICIES, arguments.namespace)
     return all([await _set_dry_run(api, arguments, policy) for policy in policies if has_it_off(policy)])
 
 
 async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any]) -> bool:
-    """Whether the policy is now in DryRun. A failure must not keep Pulsar's balancer off."""
+    """Set a policy to DryRun. Returns whether it is: a failure must not prevent the restore of Pulsar's balancer."""
     name = policy["metadata"]["name"]
     try:
         if not arguments.dry_run:
@@ -226,7 +227,7 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
 
 
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
-    """Turn Pulsar's own balancer back on; whether nothing is left to do. again: the second call."""
+    """Turn Pulsar's own balancer back on. Returns whether nothing is left to do. again: True for a second call."""
     store = found_settings_store(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
@@ -278,7 +279,7 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
-    """Remove Trimtab's finalizer from the objects of a kind; whether all are done. Raises `ApiError`."""
+    """Remove Trimtab's finalizer from the objects of a kind. Returns whether all are done. Raises `ApiError`."""
     items = await _objects(api, ref, arguments.namespace)
     return all([await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)])
 

@@ -1,4 +1,4 @@
-"""`trimtab run`: the operator."""
+"""`trimtab run`: runs the operator."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_lease_options(parser)
     parser.add_argument(
-        "--log-level", choices=LEVELS, default="info", help="least level of messages that are logged (%(default)s)"
+        "--log-level", choices=LEVELS, default="info", help="lowest level of messages to log (%(default)s)"
     )
     parser.add_argument(
         "--log-format",
@@ -236,7 +236,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, form: str, *, verbose: bool) -> None:
-    """Log messages from `level` on. form: text or json. verbose: also what Kopf and the API client do."""
+    """Log messages of `level` and above. form: text or json. verbose: also what Kopf and the API client do."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

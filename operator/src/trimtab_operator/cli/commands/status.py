@@ -1,4 +1,4 @@
-"""`trimtab status`: the state of policies and their proposals; with `--watch`, as it changes."""
+"""`trimtab status`: shows the state of policies and their proposals; with `--watch`, as it changes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PAUSE = 1.0
 """Seconds between two reads of the policies; bundles are watched."""
 
 READ_WITHIN = 5.0
-"""Seconds to wait for all bundles before the first picture, which would otherwise show no pending moves."""
+"""Seconds to wait for all bundles before the first output, which would otherwise show no pending moves."""
 
 _SHOWN = 15
 """Maximum number of pending moves in a table."""
@@ -69,7 +69,7 @@ class PendingMoveRow:
 
 
 class View(Protocol):
-    """Shows a state that changes."""
+    """Shows policies and pending moves as they change."""
 
     def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
         """Show the state at `now` (epoch seconds)."""
@@ -175,7 +175,7 @@ class LineByLine:
     def _as_data(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow]) -> None:
         moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in pending_moves]
         text = json.dumps({"policies": list(policies), "inFlight": moves}, ensure_ascii=False)
-        known = [{**policy, "leftAlone": bool(policy["leftAlone"])} for policy in policies]  # its text has an age
+        known = [{**policy, "leftAlone": bool(policy["leftAlone"])} for policy in policies]  # its text contains an age
         if (now := json.dumps([known, moves])) != self._told:
             self._told = now
             print(text if self._output == "json" else f"---\n{text}", flush=True)  # JSON is YAML
@@ -252,8 +252,8 @@ Show the state of the policies in a namespace. For one policy, also show its pro
 the cost for clients, and the progress once approved. The command reads what the operator wrote and measures nothing
 (`trimtab plan` does). Exit code 1: a policy is not Ready, or no operator manages it; the table says why.
 
--w continues until Ctrl-C: on a terminal a table with the pending moves, updated in place; elsewhere a line for each
-change (with -o json a JSON object on each line).
+-w shows changes until Ctrl-C: on a terminal, a table with the pending moves that is updated in place; elsewhere, a line
+for each change (with -o json a JSON object on each line).
 
 examples:
   trimtab status -n messaging
@@ -290,7 +290,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _attended(api: Api, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """The policies as data, each with why no operator manages it, if none does. Raises `CommandError`, `ApiError`."""
+    """The policies as data, each with the reason if no operator manages it. Raises `CommandError`, `ApiError`."""
     found = await policies(api, arguments)
     there, now = await leases(api, found), time.time()
     spaces = [policy["metadata"].get("namespace", "") for policy in found]

@@ -1,4 +1,4 @@
-"""How `trimtab status` shows policies: as data, in one table, or one of them from top to bottom."""
+"""Output of `trimtab status`: policies as data or in one table, or all details of one policy."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
 
 
 def edited(data: Data) -> str:
-    """That the status is of the policy before its last edit; empty if it is not, or if the policy has no status."""
+    """A note if the status is older than the last edit of the policy; empty if not, or if there is no status."""
     seen, generation = data["observedGeneration"] or 0, data["generation"] or 0
-    known = not seen or seen >= generation or data["leftAlone"]  # why it is left alone names the generations
+    known = not seen or seen >= generation or data["leftAlone"]  # the text of leftAlone names the generations
     return "" if known else f"edited: its status is of generation {seen}, before the edit (now {generation})"
 
 
@@ -76,10 +76,10 @@ def condition(data: Data, kind: str) -> tuple[str, str, str]:
 
 
 def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, wide: bool = False) -> None:
-    """One row for each policy. namespace: empty for all. wide: also strategies and CPU."""
+    """Print one row for each policy. namespace: empty for all. wide: also strategies and CPU."""
     screen = console(color)
     if not policies:
-        where = f"in namespace {namespace}; -A looks at all namespaces" if namespace else "in this cluster"
+        where = f"in namespace {namespace}; -A shows all namespaces" if namespace else "in this cluster"
         screen.print(Text(f"there is no BalancingPolicy {where}"), soft_wrap=True)
         return
     print_grid(screen, policy_grid(policies, everywhere=not namespace, wide=wide))
@@ -155,7 +155,7 @@ def print_one(data: Data, color: str = "auto") -> None:
 
 
 def _print_conditions(screen: Console, data: Data) -> None:
-    """Its conditions, and before them what the reader must know of their age."""
+    """Print the conditions, and before them whether they are out of date."""
     if left := data["leftAlone"]:
         _print_condition(screen, "Operator", Text(f"{'none':<7}", "red"), f"{spoken(left)}; the rest is out of date")
     if told := edited(data):
@@ -168,7 +168,7 @@ def _print_conditions(screen: Console, data: Data) -> None:
 
 
 def _print_progress(screen: Console, progress: Data) -> None:
-    """How far an approved proposal is, what it waits for, and which moves failed."""
+    """Print the progress of an approved proposal, what it waits for, and which moves failed."""
     by = f", approved by {progress['approvedBy']}," if progress.get("approvedBy") else ""
     screen.print(Text(f"\nProposal {progress['proposal']}{by} is at {progress_text(progress)}"))
     for line in _lines(screen, progress["waits"], 2) if progress.get("waits") else ():
@@ -179,7 +179,7 @@ def _print_progress(screen: Console, progress: Data) -> None:
 
 
 def print_budget(screen: Console, budget: BudgetStatus) -> None:
-    """What is spent and left of each limit, and when some of it is free again."""
+    """Print what is spent and left of each limit, and when some of it is free again."""
     rows = [
         (use.limit, use.subject, f"{use.bound:g}", f"{use.spent:g}", f"{use.left:g}", use.frees_at or "")
         for use in budget.limits
@@ -195,7 +195,7 @@ def print_budget(screen: Console, budget: BudgetStatus) -> None:
 
 
 def _print_comparison(screen: Console, compared: ShadowComparison) -> None:
-    """A shadow beside the policy that acts."""
+    """Print the figures of a shadow and of the acting policy."""
     head = f"\nCompared with {compared.policy} since {compared.since} ({compared.hours:g} h; {compared.begun})"
     screen.print(Text(head))
     savings = "" if compared.savings is None else f", saves {compared.savings.mean:.1f} points a day"
@@ -216,7 +216,7 @@ def _figure(value: float | None) -> str:
 
 
 def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:
-    """One condition; long messages continue below themselves."""
+    """Print one condition. A long message continues on the next lines, indented."""
     first, *rest = _lines(screen, text, _MARGIN)
     screen.print(Text.assemble(f"  {kind:<12} ", status, f" {first}"))
     for line in rest:
@@ -254,7 +254,7 @@ def _print_proposal(screen: Console, proposal: Data) -> None:
 def _interrupts(cost: Data | None) -> str:
     if not cost:
         return ""
-    unknown = f"; of {cost['unknown']} of its bundles this is unknown" if cost.get("unknown") else ""
+    unknown = f"; unknown for {cost['unknown']} of its bundles" if cost.get("unknown") else ""
     took = Cost(0, 0, **{name: cost[name] for name in ("seconds", "worst", "unmeasured") if name in cost}).duration
     return f"interrupts {cost['connections']} connections and {cost['topics']} topics{unknown}{took}"
 

@@ -1,1 +1,1 @@
-"""`trimtab lint`: manifests checked without a cluster."""
+"""`trimtab lint`: checks manifests without a cluster."""

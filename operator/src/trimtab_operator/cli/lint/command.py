@@ -1,4 +1,4 @@
-"""`trimtab lint`: check manifests before they are merged, without a cluster."""
+"""`trimtab lint`: checks manifests before they are merged, without a cluster."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ from trimtab_strategies.model import counted
 from trimtab_strategies.params import seconds
 
 _DESCRIPTION = """\
-Check manifests of trimtab.dev without a cluster, for example in a pull request. The check finds all that the API server
-would refuse: types and bounds of fields, unknown keys, rules across fields. It also finds risky settings that the API
-server accepts: policies that select the same brokers, Auto without limits, an interval below the scrape interval, a
-Prometheus that the operator may not ask, and others. Each finding names its rule, the value, the bound and the fix.
+Check manifests of trimtab.dev without a cluster, for example in a pull request. The check finds everything that the API
+server would refuse: wrong types, values out of bounds, unknown keys, fields that contradict each other. It also finds
+risky settings that the API server accepts: policies that select the same brokers, Auto without limits, an interval
+below the scrape interval, a Prometheus that the operator may not query, and others. Each finding names its rule, the
+value, the bound and the fix.
 
 FILE may be a folder (all .yaml, .yml and .json in it), or - for standard input. Documents of other kinds are ignored.
 Levels: error (would be refused), warning (risky), notice (good to know). Exit code 1: an error, or with
 --fail-on warning also a warning; 2: wrong usage, or a missing file. The annotation
-trimtab.dev/lint-ignore: "rule, rule" on an object silences rules there.
+trimtab.dev/lint-ignore: "rule, rule" on an object silences these rules for it.
 
 examples:
   trimtab lint policies/

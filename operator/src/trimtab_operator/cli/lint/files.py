@@ -70,10 +70,10 @@ class Document:
 
 
 class _Kubernetes(yaml.SafeLoader):
-    """Reads scalars as kubectl does, and a bounded number of merged fields."""
+    """Reads scalars as kubectl does, and limits the number of merged fields."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Put the fields of ``<<`` in their place. Raises `ValueError` for too many: a few lines make billions."""
+        """Replace ``<<`` by the fields that it merges. Raises `ValueError` for too many: a few lines make billions."""
         merged = 0
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
@@ -164,7 +164,7 @@ def _parsed(file: str, text: str) -> Iterator[Document]:
         raise UnreadableError(f"is not YAML: {error.problem or error.context}", line, file) from error
     except RecursionError as error:
         raise UnreadableError(f"is not YAML: {TooDeepError()}", 1, file) from error
-    except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last one: of an escape beyond Unicode
+    except (yaml.YAMLError, ValueError, OverflowError) as error:  # OverflowError: an escape beyond Unicode
         raise UnreadableError(f"is not YAML: {error}", 1, file) from error
 
 
@@ -199,7 +199,7 @@ class _Reading:
     def _scalar(self, node: Any) -> Any:
         try:
             found = self._loader.construct_object(node)
-        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:  # of PyYAML, for a tag that lies
+        except (ArithmeticError, AttributeError, LookupError, TypeError) as error:  # PyYAML: a tag with a wrong value
             raise ValueError(f"{node.value!r:.80} is no {node.tag.rpartition(':')[2]}") from error
         if isinstance(found, int) and found.bit_length() > sys.float_info.max_exp:
             raise ValueError(f"the number {node.value[:20]}... is too large")
@@ -220,7 +220,7 @@ class _Reading:
 
 
 def _whole(text: str) -> str:
-    """`text`. Raises `HalfLetterError` if it can't be printed."""
+    """Return `text`. Raises `HalfLetterError` if it can't be printed."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -292,5 +292,5 @@ class Finding:
 
 
 def spelt(at: At) -> str:
-    """``spec.windows[0].start``."""
+    """A place as people write it, such as ``spec.windows[0].start``."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in at).lstrip(".")

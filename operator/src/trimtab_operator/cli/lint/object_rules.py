@@ -38,7 +38,7 @@ class LintedObject:
         return spec
 
     def found(self, level: Level, rule: str, at: At, text: str) -> Finding:
-        """A finding in it."""
+        """A finding in this object."""
         return Finding.of(self.document, self.subject, Found(level, rule, at, text))
 
 
@@ -90,7 +90,7 @@ def _overlapping(policies: Sequence[LintedObject]) -> Iterator[Finding]:
 
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """Text that names the brokers two selectors share; empty if they share none, or that is unknown."""
+    """Text that names the brokers that two selectors share; empty if they share none, or if that is unknown."""
     first, second = BrokerSelector.model_validate(dict(one)), BrokerSelector.model_validate(dict(other))
     if not any((first.names, first.pod_labels)) or not any((second.names, second.pod_labels)):
         return "brokers of any name, as"
@@ -117,7 +117,7 @@ def _shadows(policies: Sequence[LintedObject]) -> Iterator[Finding]:
     for k, shadow in enumerate(shadows):
         if k >= MOST_SHADOWS:
             text = (
-                f"is Shadow, as of {MOST_SHADOWS} other policies of the namespace: the operator would refuse the "
+                f"is Shadow, like {MOST_SHADOWS} other policies of the namespace: the operator would refuse the "
                 "third; leave one out"
             )
             yield shadow.found(Level.WARNING, "too-many-shadows", ("spec", "mode"), text)
@@ -158,7 +158,7 @@ def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
 
 
 def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Weights that no policy of their Kubernetes namespace uses. Silent where no such policy is checked."""
+    """Weights that no policy of their Kubernetes namespace uses, unless it has no policy here."""
     for broker in brokers:
         shedders = {
             (policy.spec.get("shedder") or {}).get("type", "Trim")
@@ -174,12 +174,12 @@ def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) ->
     """Why a policy without a Pulsar cluster has no bundles, or no brokers. beside: objects of its namespace."""
     if not any(one.kind in {"TopicNamespace", "Bundle"} for one in beside):
         text = (
-            "has no pulsar, and no TopicNamespace beside it declares bundles: it has nothing to balance. For Pulsar's "
+            "has no pulsar, and no TopicNamespace here declares bundles: it has nothing to balance. For Pulsar's "
             "brokers, write pulsar.adminUrl; for others, check their objects in the same run"
         )
         yield policy.found(Level.WARNING, "nothing-to-balance", ("spec",), text)
     declared = {str(one.document.data["metadata"].get("name")) for one in beside if one.kind == "Broker"}
     names = (policy.spec.get("brokers") or {}).get("names") or ()
     if declared and (missing := [name for name in names if name not in declared]):
-        text = f"{some(missing)} is none of the Brokers here: while one does not exist, nothing moves"
+        text = f"{some(missing)} is not among the Brokers here: while a named one does not exist, nothing moves"
         yield policy.found(Level.WARNING, "unknown-broker", ("spec", "brokers", "names"), text)

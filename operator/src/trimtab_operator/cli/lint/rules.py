@@ -1,7 +1,7 @@
-"""Rules of `trimtab lint` about a policy that the API server would accept: risky settings, and what has no effect.
+"""Rules of `trimtab lint` about a policy that the API server would accept: settings that are risky or have no effect.
 
 Each rule stands for a mistake that can unbalance a cluster. Facts that are only good to know are notices.
-`trimtab.dev/lint-ignore: "rule, rule"` on an object silences rules there.
+`trimtab.dev/lint-ignore: "rule, rule"` on an object silences these rules for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LintedPolicy:
 
     @property
     def acts(self) -> bool:
-        """Whether it can move bundles, by itself or approved."""
+        """Whether it can move bundles, by itself or after approval."""
         return self.spec.mode not in {Mode.DRY_RUN, Mode.SHADOW}
 
 
@@ -166,11 +166,11 @@ def _windows(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO and policy.spec.approval.auto is None:
         said = f"apply only to mode Auto and to approval.auto, and mode is {policy.spec.mode}"
-        when = "it acts never" if policy.spec.mode is Mode.SHADOW else "a person decides when"
+        when = "it never acts" if policy.spec.mode is Mode.SHADOW else "a person decides when"
         yield _note("windows-without-auto", at, f"{said}: in this mode {when}")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
-            text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may open for no cycle"
+            text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may contain no cycle"
             yield _warn("short-window", (*at, k, "duration"), text)
 
 
@@ -210,7 +210,7 @@ def _splits(policy: LintedPolicy) -> Iterator[Found]:
         text = "has no effect in mode Shadow: a shadow follows the splits of others, and makes none"
         yield _note("shadow-never-splits", ("spec", "split"), text)
     if spec.limits.max_splits_per_cycle == 0:
-        yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} is never asked; leave one out")
+        yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} never splits; leave one out")
     if rule == "WeightedSplitter" and spec.source.prometheus.hot_bundles == 0:
         text = "is 0: WeightedSplitter needs the load of topics, and would see none; write 10 or more"
         yield _warn("never-splits", (*_PROMETHEUS, "hotBundles"), text)

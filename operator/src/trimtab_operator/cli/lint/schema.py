@@ -1,7 +1,7 @@
-"""What the API server would refuse: the CRD's schema, and the rules across fields from the models.
+"""Finds what the API server would refuse, from the CRD's schema and from the rules across fields in the models.
 
-This module walks the schema itself, as pydantic would accept "20" for 20. Each rule across fields in the models matches
-a CEL rule in the CRD; tests compare both with a real API server.
+This module walks the schema itself, because pydantic would accept "20" for 20. Each rule across fields in the models
+matches a CEL rule in the CRD. Tests compare both with a real API server.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _METADATA = frozenset(
 _SHOWN = 80
 """Maximum number of characters of a value in a message."""
 _MOST_FINDINGS = 200
-"""Findings in one object; a person starts with the first ones."""
+"""Maximum number of findings in one object; a person starts with the first ones."""
 _LONGEST_TEXT = 4096
-"""Characters of a text that are compared with a pattern, where the schema has no bound."""
+"""Maximum number of characters of a text to compare with a pattern, if the schema has no bound."""
 
 
 @cache
@@ -171,7 +171,7 @@ def _whole(value: Any) -> bool:
 
 
 def _told(value: float) -> str:
-    """A number in a message. One beyond floating point is shortened."""
+    """A number for a message, shortened if it is too large for floating point."""
     return f"{value:g}" if abs(value) <= sys.float_info.max or value != value else _quoted(value)  # noqa: PLR0124  NaN
 
 
@@ -236,7 +236,7 @@ def _twice(value: Any, schema: Schema) -> str:
 
 
 def _concerns(word: str, value: Any, schema: Schema) -> bool:
-    """Whether the check is for this value: of a field for both, some are for numbers and some for texts."""
+    """Whether a check applies to `value`. If a field takes numbers and texts, each check applies to one of them."""
     both = schema.get("x-kubernetes-int-or-string", False)
     return not both or (word == "minimum") == _number(value)
 

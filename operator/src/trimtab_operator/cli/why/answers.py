@@ -1,4 +1,4 @@
-"""Parts of an answer to *why*: one sentence, the figures compared, and steps to change the outcome. Pure."""
+"""Parts of an answer to *why*: a sentence, the compared figures, and steps to change the outcome. Pure functions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_strategies.model import RESOURCES, Reason
 
 _ALIKE = 0.05
-"""Percentage points that make no difference to a reader."""
+"""Percentage points: smaller differences do not matter to a reader."""
 
 _SPOKEN = dict(zip(RESOURCES, ("CPU", "memory", "direct memory", "network in", "network out"), strict=True))
 """Names of the resources in sentences."""
@@ -27,8 +27,8 @@ class ManualMoveFacts:
     """A move of a bundle by a person or Git.
 
     writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
-    unknown. source: the former broker, empty if unknown. destination: the requested broker. exists: whether it exists.
-    landed: whether it serves the bundle. since: the start of that (epoch seconds), NaN if unknown.
+    unknown. source: the former broker, empty if unknown. destination: the requested broker. exists: whether there is
+    such a broker. landed: whether it serves the bundle. since: since when (epoch seconds), NaN if unknown.
     """
 
     writer: str
@@ -41,7 +41,7 @@ class ManualMoveFacts:
 
     @property
     def who(self) -> str:
-        """Who wrote it: ``a person (kubectl-patch)``."""
+        """Who wrote it, such as ``a person (kubectl-patch)``."""
         if self.writer.startswith("kubectl"):
             return f"a person ({self.writer})"
         if self.writer == TRIMTAB:
@@ -79,7 +79,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """headline: the answer in a sentence. reason: in one word. compared: lines of figures. otherwise: steps."""
+    """An answer. headline: in a sentence. reason: in one word. compared: lines of figures. otherwise: steps."""
 
     subject: str
     headline: str
@@ -128,10 +128,10 @@ def steps(reasons: Iterable[Reason], **names: str) -> tuple[str, ...]:
 
 
 def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tuple[str, ...]:
-    """How to make the shedder act sooner or later, if it has a single threshold, or in spite of its minimum."""
+    """How to make the shedder act sooner or later, if it has a single threshold, or how to avoid its minimum."""
     if record is not None and reason is Reason.BELOW_MINIMUM and record.shedder in _WITH_MINIMUM:
         edit = f"kubectl edit bpol {facts.policy} -n {facts.namespace}"
-        return (f"use Trim, which needs no least traffic: {edit} (leave out spec.shedder and spec.placement)",)
+        return (f"use Trim, which has no minimum traffic: {edit} (leave out spec.shedder and spec.placement)",)
     if record is None or record.line is None or reason not in _BY_LINE:
         return ()
     _, _, key = record.line.field.rpartition(".")
@@ -155,22 +155,22 @@ _BY_LINE = frozenset({Reason.OVERLOADED, Reason.BALANCED})
 
 
 def percent(value: float | None) -> str:
-    """``52.0 %``."""
+    """A percentage as ``52.0 %``."""
     return "unknown" if value is None else f"{value:.1f} %"
 
 
 def points(value: float) -> str:
-    """``1 point``, ``2.5 points``; of percent."""
+    """A difference in percentage points, without its sign: ``2.5 points``."""
     return f"{abs(value):.1f} points"
 
 
 def moment(at: float) -> str:
-    """``2026-11-21 15:00:00 UTC``."""
+    """A point in time as ``2026-11-21 15:00:00 UTC``."""
     return f"{written(at)} UTC"
 
 
 def until(at: float, now: float) -> str:
-    """``until 15:30:00 UTC, 12m 5s from now``."""
+    """A later point in time as ``until 15:30:00 UTC, 12m 5s from now``."""
     return f"until {written(at)[11:]} UTC, {length(max(0.0, at - now))} from now"
 
 
@@ -195,7 +195,7 @@ def average(record: DecisionRecord) -> float | None:
 
 
 def level(view: BrokerView) -> str:
-    """``80.0 % CPU``."""
+    """The usage of a broker as ``80.0 % CPU``."""
     return "unknown usage" if view.usage is None else f"{view.usage:.1f} % {_SPOKEN.get(view.resource, '')}".rstrip()
 
 
@@ -244,7 +244,7 @@ _OF_LOAD = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED})
 
 
 def decided(record: DecisionRecord, facts: Facts, records: Sequence[DecisionRecord]) -> list[str]:
-    """Who decided when, and whether that is still so."""
+    """Who decided, when, and whether later cycles decided the same."""
     lines = [f"decided {moment(record.at)} by policy {record.policy} ({record.shedder}, {record.placement})"]
     if record is records[-1] and facts.last is not None and facts.last[0] > record.at + 1:
         at, outcome = facts.last

@@ -1,4 +1,4 @@
-"""Why a broker gives bundles away, keeps them, or gets none. Pure."""
+"""Explains why a broker gives bundles away, keeps them, or gets none. Pure functions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BrokerExplanation:
         return self.records[-1] if self.records else None
 
     def explain(self) -> Answer | None:
-        """The effect of the last decision; None if nothing was recorded and nothing stops the policy."""
+        """The effect of the last decision on it. None if nothing was recorded and nothing stops the policy."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -151,7 +151,7 @@ class BrokerExplanation:
     # -- figures --
 
     def _answer(self, record: DecisionRecord, text: str, reason: Reason, to: str = "", *, gets: bool = False) -> Answer:
-        """gets: whether the question is what the broker gets, not what it gives."""
+        """The answer with its figures. gets: whether the question is what the broker gets, not what it gives."""
         lines = decided(record, self.facts, self.records)
         if (view := record.broker(self.name)) is not None:
             lines += figures(record, self.facts, self.name) + self._details(record, view)

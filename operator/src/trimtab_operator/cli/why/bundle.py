@@ -1,4 +1,4 @@
-"""Why a bundle moved, why it stays, and why it did not move to some broker. Pure."""
+"""Explains why a bundle moved, why it stays, and why it did not move to some broker. Pure functions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class BundleExplanation:
         return manual_move_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
     def _recorded_in(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with it, or a manual move before that decision, if the bundle is still there."""
+        """What a decision did with the bundle, or a manual move before it, if the bundle is still where that put it."""
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)
@@ -135,10 +135,10 @@ class BundleExplanation:
         return found
 
     def _asked_by(self) -> str:
-        """Who requested a move that has not landed, and whether it can; empty if the operator did."""
+        """Who requested a pending move, and whether its broker exists; empty if the operator requested it."""
         if (manual := self.facts.manual_move) is None:
             return ""
-        return f", asked for{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
+        return f", requested{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
 
     def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
         """The main reason, its figures, and what else holds it."""
@@ -266,7 +266,7 @@ class BundleExplanation:
         if single is not None and single.after is not None:
             lines.append(f"{to}: {percent(single.after)} with it")
         if move.before is not None:
-            lines.append(f"{move.source}: {percent(move.before)} with it, before")
+            lines.append(f"{move.source}: {percent(move.before)} before, while it had the bundle")
         lines += self._ends(record, move)
         return self._answer(record, f"{chosen}: {because(reason, at)}", reason, lines, to=to)
 
@@ -288,7 +288,7 @@ class BundleExplanation:
         first: tuple[str, ...] = (),
         to: str = "",
     ) -> Answer:
-        """first: what to do before the steps of `reason`."""
+        """The answer with its steps. first: what to do before the steps of `reason`."""
         otherwise = (*first, *steps([reason], **self._names(to)))
         return Answer(self.name, sentence(text), reason, tuple(lines), otherwise, record)
 

@@ -77,7 +77,7 @@ def check_live(arguments: argparse.Namespace) -> None:
 
 
 def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int:
-    """Print an answer; the exit code."""
+    """Print an answer, and return the exit code."""
     if answer is None:
         print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
         return FINDING
@@ -89,8 +89,9 @@ def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int
 
 
 _WHY_NOT_DESCRIPTION = """\
-Explain why a bundle did not move, or not to some broker, or why a broker gets no bundles. What holds it now (a pause, a
-pin, a cool-down, a quarantine, a cap) comes first, with its end. Then come the figures that were compared.
+Explain why a bundle did not move, or not to some broker, or why a broker gets no bundles. What holds the bundle or
+broker now (a pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time when that ends. Then come the
+figures that were compared.
 
 With --history the answer comes only from the operator's history. Exit code 1: nothing was decided yet.
 

@@ -1,4 +1,4 @@
-"""Reads what `explain` and `why-not` answer from out of a history, without a cluster."""
+"""Reads the decisions for `explain` and `why-not` from a history, without a cluster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _only(folder: str) -> str:
 
 
 def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
-    """Oldest first; never empty. Raises `CommandError`, `UnreadableContentError`."""
+    """The decisions up to `at`, oldest first, never empty. Raises `CommandError`, `UnreadableContentError`."""
     newest = past.decisions(count=1)
     if not newest:
         raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
@@ -64,7 +64,7 @@ def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, .
 
 
 def _owners(past: HistoryReader, at: float) -> Mapping[str, str]:
-    """The owner of each bundle (name of the object) in the newest cycle up to `at`, empty for none."""
+    """The owner of each bundle, by object name, in the newest cycle up to `at`; an empty string for no owner."""
     try:
         owners = past.owners(at)
     except NoHistoryError:

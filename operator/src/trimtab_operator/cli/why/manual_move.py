@@ -1,4 +1,4 @@
-"""Whether a person or Git moved a bundle last, and the answer about that. Pure."""
+"""Finds out whether a person or Git made the last move of a bundle, and explains that move. Pure functions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def manual_move(
 ) -> ManualMoveFacts | None:
     """The last move of a bundle, if a person made it; None if the operator did, or it never moved.
 
-    raw: the Bundle object as JSON, `bundle` its record. brokers: names of all. records: oldest first.
+    raw: the Bundle object as JSON. bundle: its record. brokers: names of all brokers. records: oldest first.
     """
     if not bundle.owner:
         return None
@@ -45,7 +45,7 @@ def manual_move(
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
     """Whether a person wrote the current owner, after the bundle was created."""
     if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
-        return True  # the operator has recorded it so
+        return True  # the operator has recorded that
     if bundle.assigned_owner == bundle.owner:
         return writer not in {"", TRIMTAB} and asked > bundle.assigned_at
     return bool(bundle.assigned_owner) or moved or asked > made
@@ -90,7 +90,7 @@ def answer(
 
 
 def _done(manual: ManualMoveFacts) -> str:
-    """``was moved by a person (kubectl-patch) from a to b at 2026-11-21 15:00:00 UTC``."""
+    """What was done, as ``was moved by a person (kubectl-patch) from a to b at 2026-11-21 15:00:00 UTC``."""
     at = manual.asked if math.isfinite(manual.asked) else manual.since
     when = f" at {moment(at)}" if math.isfinite(at) else ""
     start = f"from {manual.source} " if manual.source else ""

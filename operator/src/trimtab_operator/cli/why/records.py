@@ -1,6 +1,6 @@
-"""Reads what `explain` and `why-not` answer from: a bundle or broker, its policy and the decisions.
+"""Reads the data for `explain` and `why-not` from the cluster: a bundle or broker, its policy and the decisions.
 
-They come from the cluster; `recalled` reads them from a history.
+`history_records.recalled` reads it from a history instead.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def is_broker(api: Api, namespace: str, name: str) -> bool:
 
 
 async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object | None) -> RecordsFound:
-    """raw: the Bundle object, None for a broker."""
+    """Everything about a bundle or broker. raw: the Bundle object, None for a broker."""
     bundle = bundle_record(raw) if raw is not None else None
     policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
     if not policies:
@@ -114,7 +114,7 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
 
 
 async def _no_place(api: Api, namespace: str, bundle: BundleRecord) -> tuple[Reason, str] | None:
-    """Why a bundle gets no owner, by its TopicNamespace and the other bundles there; None if these do not prevent it.
+    """Why a bundle gets no owner, if its TopicNamespace or the other bundles there prevent it; None if they do not.
 
     Raises `ApiError`.
     """

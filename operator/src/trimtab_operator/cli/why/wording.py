@@ -45,7 +45,7 @@ _SPLIT = "split it: trimtab split {bundle} -n {namespace}"
 _SHEDDER = "change the shedder's parameters: kubectl edit bpol {policy} -n {namespace} (spec.shedder)"
 _PLACEMENT = "change the placement: kubectl edit bpol {policy} -n {namespace} (spec.placement)"
 _SELECTION = "change spec.selection of the policy: kubectl edit bpol {policy} -n {namespace}"
-_SPREAD = "spread its namespace no longer: kubectl edit tns -n {namespace} (spec.spread)"
+_SPREAD = "no longer spread its namespace: kubectl edit tns -n {namespace} (spec.spread)"
 _PATCH_BUNDLE = "kubectl patch bundle {bundle} -n {namespace} --type merge -p"
 _UNPIN = f'remove the pin: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
 _SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (spec.split)"
@@ -53,7 +53,7 @@ _SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (s
 SENTENCES: Mapping[Reason, Sentence] = {
     # why a bundle moves
     Reason.OVERLOADED: Sentence(
-        "the broker should itself give bundles away, as it carries more than the strategy allows", (_SHEDDER,)
+        "the broker itself carries more than the strategy allows, and should give bundles away", (_SHEDDER,)
     ),
     Reason.UNDERLOADED: Sentence("another broker carries much less than the rest", (_SHEDDER,)),
     Reason.UNOWNED: Sentence(
@@ -89,7 +89,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     # why a broker may not have a bundle
     Reason.ISOLATION: Sentence("the isolation policy of its namespace names other brokers", (_SPACE,)),
     Reason.ANTI_AFFINITY: Sentence(
-        "another broker, or failure domain, has less of its namespace's anti-affinity group", (_SPACE,)
+        "another broker, or failure domain, serves less of its namespace's anti-affinity group", (_SPACE,)
     ),
     Reason.TOPIC_LIMIT: Sentence("the broker has as many topics as a broker may have", (_SELECTION,)),
     Reason.VERSION: Sentence("the broker runs an older version than another one", (_SELECTION,)),
@@ -111,7 +111,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.NO_BUNDLES: Sentence(
         "the broker has no bundle that may leave it",
-        ("see what holds each of its bundles: trimtab explain broker {broker} -n {namespace}",),
+        ("see what keeps each of its bundles there: trimtab explain broker {broker} -n {namespace}",),
     ),
     Reason.SOLE_BUNDLE: Sentence(
         "it carries all the load of its broker, and would only move it elsewhere",
@@ -125,9 +125,9 @@ SENTENCES: Mapping[Reason, Sentence] = {
     ),
     Reason.NOT_CHOSEN: Sentence("the strategy preferred another one", (_MOVE, _PLACEMENT)),
     Reason.SAME_BROKER: Sentence("the placement chose the current broker", (_MOVE, _PLACEMENT)),
-    Reason.BELOW_MINIMUM: Sentence("too little would be gained by a move", (_SHEDDER, _MOVE)),
+    Reason.BELOW_MINIMUM: Sentence("a move would gain too little", (_SHEDDER, _MOVE)),
     # why nothing moved: data
-    Reason.NO_LOAD_DATA: Sentence("a metric of it was never measured", (_OBSERVE,)),
+    Reason.NO_LOAD_DATA: Sentence("one of its metrics was never measured", (_OBSERVE,)),
     Reason.OUT_DATED_DATA: Sentence(
         "its newest sample is too old", (_OBSERVE, f"allow older ones: {_set(source={'prometheus': {'maxAge': '2m'}})}")
     ),
@@ -155,7 +155,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("see how it compares: trimtab status {policy} -n {namespace}", _MOVE),
     ),
     Reason.NO_ACTING_POLICY: Sentence(
-        "no policy with the same brokers acts beside this shadow", ("create one, or let it act itself: set its mode",)
+        "no acting policy has the same brokers as this shadow", ("create one, or let it act itself: set its mode",)
     ),
     Reason.NOT_APPROVED: Sentence(
         "it is proposed, and not approved yet",
@@ -177,7 +177,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("change them: kubectl edit bpol {policy} -n {namespace} (spec.windows)", _MOVE),
     ),
     Reason.COMPETING_BALANCER: Sentence(
-        "a competing balancer reverts the policy's moves, so the policy only advises for a while",
+        "a competing balancer reverts the policy's moves, so the policy only shows its plans for a while",
         (
             "switch the other balancer off; the policy's Events name it: kubectl describe bpol {policy} -n {namespace}",
             'then let it act immediately: kubectl annotate bpol {policy} -n {namespace} trimtab.dev/release="true"',
@@ -193,7 +193,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.IN_FLIGHT: Sentence(
         "an earlier move of it has not landed yet", ("wait: it lands, or is withdrawn after limits.moveTimeout",)
     ),
-    Reason.SPLITTING: Sentence("it is being split", ("see how far that is: kubectl get bundlesplits -n {namespace}",)),
+    Reason.SPLITTING: Sentence("it is being split", ("see its progress: kubectl get bundlesplits -n {namespace}",)),
     Reason.CYCLE_CAP: Sentence(
         "the policy's moves of this cycle are used up by others",
         ("wait for the next cycle", f"{_LIMITS}: {_set(limits={'maxMovesPerCycle': 50})}"),
@@ -218,7 +218,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "enough moves to its destination are pending for the time that clients need to reconnect there",
         (
             "wait until some have landed",
-            f"do not follow the publish gaps: {_set(budget={'adaptivePace': False})}",
+            f"ignore the publish gaps: {_set(budget={'adaptivePace': False})}",
             _MOVE,
         ),
     ),
@@ -230,7 +230,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "it is not schedulable (spec.schedulable is false, or its node is cordoned)", (_OPEN, _DRAWN)
     ),
     Reason.RAMPING_UP: Sentence(
-        "it started lately, and receives fewer bundles per cycle until it is warm",
+        "it started recently, and receives fewer bundles per cycle for a while",
         ("wait until spec.limits.rampUp has passed", f"{_LIMITS}: {_set(limits={'rampUp': '0s'})}"),
     ),
     Reason.NOT_READY: Sentence(
@@ -266,7 +266,8 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "it can't be split as requested", ("see why: kubectl get bundlesplits -n {namespace} -o yaml",)
     ),
     Reason.OVERLAP: Sentence(
-        "another bundle has its hashes", ("delete one of the two: kubectl get tns -n {namespace} -o wide names them",)
+        "another bundle covers some of its hashes",
+        ("delete one of the two: kubectl get tns -n {namespace} -o wide names them",),
     ),
     Reason.UNKNOWN_BROKER: Sentence(
         "a bundle's spec.owner, or the policy, names a broker that does not exist",

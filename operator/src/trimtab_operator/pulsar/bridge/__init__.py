@@ -1,1 +1,1 @@
-"""Synchronizes the resources and a real Pulsar cluster, in both directions. Runs only in the process that leads."""
+"""Synchronizes Kubernetes objects and a Pulsar cluster, in both directions. Runs only in the process that leads."""

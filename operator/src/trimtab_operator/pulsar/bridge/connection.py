@@ -50,11 +50,11 @@ log = logging.getLogger(__name__)
 
 
 SPEC_INTERVAL = 1.0
-"""Seconds between two checks which cluster the policies name."""
+"""Seconds between two checks of which cluster the policies name."""
 
 
 PROBE_INTERVAL = 5.0
-"""Seconds between two checks whether the cluster answers."""
+"""Seconds between two checks of whether the cluster answers."""
 
 
 SECRETS_INTERVAL = 60.0
@@ -75,9 +75,9 @@ Parts = Callable[[ClusterState, Admin], Mapping[str, Callable[[], Awaitable[None
 
 @dataclass(slots=True)
 class Bridge:
-    """Runs the controllers of the linked cluster. parts: creates them. fence: checked before each write.
+    """Runs the controllers of the linked cluster. parts: creates the controllers. fence: checked before each write.
 
-    admin: the open client, None while there is none. Other modules read it again for each use.
+    admin: the open client, None while there is none. Other modules read this field again before each use.
     """
 
     cluster: ClusterState
@@ -101,7 +101,7 @@ class Bridge:
 
     def _wanted(self) -> PulsarSpec | None:
         """The cluster that the policies name now, None for none."""
-        self.cluster.share_out()  # Kopf gives each policy's loop its own copy of the handle
+        self.cluster.share_out()  # policies, brokers or pods may have changed
         self.cluster.relink()
         return self.cluster.link.spec
 

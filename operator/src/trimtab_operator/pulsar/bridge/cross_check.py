@@ -20,11 +20,11 @@ DIFFERING_PER_ROUND = 3
 """Maximum number of brokers that differed before and are compared again in each round."""
 
 PUBLISH_INTERVAL = 5.0
-"""Seconds between two checks whether a policy reads brokers' statistics."""
+"""Seconds between two checks of whether a policy reads brokers' statistics."""
 
 
 class BrokerStatisticsController:
-    """Each open Pulsar client has one."""
+    """Compares and publishes the statistics of brokers. Each open Pulsar client has one controller."""
 
     def __init__(self, cluster: ClusterState, admin: Admin) -> None:
         self._cluster, self._admin = cluster, admin

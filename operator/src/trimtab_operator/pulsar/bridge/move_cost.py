@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
 
 
 READ_AFTER = (3.0, 12.0)
-"""Seconds after a landing at which topics are read; a second time if no client is back yet."""
+"""Seconds after a landing at which topics are read; the second time only if no client has reconnected yet."""
 
 
 AT_ONCE = 2
@@ -73,11 +73,11 @@ WAITING = 2
 
 
 TOPICS = 3
-"""Topics read of each bundle."""
+"""Maximum number of topics that are read of each bundle."""
 
 
 _LONGEST = 60.0
-"""Seconds after the unload request. A client that connects later is a new one."""
+"""Seconds after the unload request. A client that connects later counts as a new one."""
 
 
 class MoveCostController:

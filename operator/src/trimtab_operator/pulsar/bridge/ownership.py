@@ -1,4 +1,4 @@
-"""Read from Pulsar which broker serves a bundle. Reading has no side effects.
+"""Reads from Pulsar which broker serves a bundle. Reading has no side effects.
 
 The two load managers need different requests, so `OwnershipReader` has two implementations.
 
@@ -36,9 +36,9 @@ SOURCE_AFTER = 2.0
 """Seconds after a release. If the old owner has the bundle after that, it has taken it back."""
 
 LOOKUP_AFTER = 2.0
-"""Seconds after a release. If the bundle is still unowned then, no client asks for its topics, and a lookup is sent.
+"""Seconds after a release. If the bundle is still unowned then, no client requests its topics, and a lookup is sent.
 
-A lookup at the same moment as a client's may send the bundle elsewhere.
+A lookup at the same moment as a client's lookup may send the bundle elsewhere.
 """
 
 PATIENCE = 5.0
@@ -115,7 +115,7 @@ class ExtensibleOwnership:
             found, more = await self._first(request, others)
             silent += more
         if not found and silent:
-            raise PulsarUnavailableError(f"{', '.join(silent)} does not say what it serves, and no other serves it")
+            raise PulsarUnavailableError(f"{', '.join(silent)} gave no answer, and no other broker serves the bundle")
         return found
 
     async def new_owner(self, request: UnloadRequest, since: float) -> str:
@@ -190,7 +190,7 @@ class OwnershipSource:
         """Wait until a broker has taken the released bundle; empty if none has within `PATIENCE`.
 
         Without clients, the modular load manager leaves a bundle unowned. The next lookup gives it to the destination
-        that Pulsar remembers, so one is sent. Raises `UnknownError` when the namespace is gone.
+        that Pulsar remembers, so a lookup is sent. Raises `UnknownError` if the namespace no longer exists.
         """
         begun, pause, lookup_at = self.clock(), _FIRST_PAUSE, LOOKUP_AFTER
         while (since := self.clock() - begun) < PATIENCE:

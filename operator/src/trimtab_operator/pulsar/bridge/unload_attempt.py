@@ -41,7 +41,7 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_UNLOADS = 3
-"""Unloads for one desired owner. Each one disconnects clients, so after that many the actual owner is reported."""
+"""Maximum number of unloads for one desired owner: each disconnects clients. Then the actual owner is reported."""
 
 _STAYS = SEEN | WITHDRAWN
 """Reasons of a desired owner that only repeats the last known owner. If the bundle is elsewhere, it stays there."""
@@ -145,7 +145,7 @@ class BundleUnload:
         return self.cluster.now()
 
     def _check_wanted(self, request: UnloadRequest) -> None:
-        """Raises `_SupersededError` if the desired owner changed, `InactiveDestinationError` if it is inactive."""
+        """Raise `_SupersededError` if the desired owner changed, `InactiveDestinationError` if it is inactive."""
         now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is None or now.generation != request.record.generation or now.split:
             raise _SupersededError
@@ -212,7 +212,7 @@ class BundleUnload:
         return await self._write(request, {"owner": name, "state": str(BundleState.OWNED)})
 
     def _unfit(self, record: BundleRecord) -> frozenset[str]:
-        """Brokers that leave, or are not ready."""
+        """Brokers that are closed, drained or not ready."""
         departures = self.cluster.departures(self.cluster.caretaker(record))
         brokers = self.cluster.stores.brokers.items.values()
         return departures.closed | departures.drained | {broker.name for broker in brokers if not broker.ready}
@@ -307,7 +307,7 @@ def _withdrawn(record: BundleRecord) -> bool:
 
 
 async def _with_timeout(waiting: Any) -> None:
-    """Await a listener for `LISTENER_TIMEOUT` at most. Its exceptions are logged and ignored."""
+    """Await a listener for at most `LISTENER_TIMEOUT`. Its exceptions are logged and ignored."""
     try:
         async with asyncio.timeout(LISTENER_TIMEOUT):
             await waiting

@@ -39,13 +39,13 @@ DISCOVERY_GRACE = 10.0
 """Seconds that the cluster sync has to confirm the owner of a bundle whose object it has just created."""
 
 NOTE_GRACE = 10.0
-"""Seconds that the policy's reconciliation has to note that a person wrote a desired owner. A note during the attempt
-would end it."""
+"""Seconds that the policy's reconciliation has to record that a person wrote a desired owner. Recording it during the
+attempt would end the attempt."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 """Pause after the first failure, and maximum pause, in seconds."""
 
-_DOUBLINGS = 10  # enough for the maximum, and far from the largest number
+_DOUBLINGS = 10  # enough for the maximum pause, and no overflow
 
 FORGET_AFTER = 3600.0
 """Seconds after which a failure no longer counts."""
@@ -119,11 +119,11 @@ class UnloadController:
         del self._tasks[bundle], self._ranges[bundle]
 
     async def _apart(self, due: list[BundleRecord]) -> list[BundleRecord]:
-        """`due` without bundles that would take the destination of another one.
+        """`due` without bundles that could land at the destination of another bundle.
 
         The leader of the modular load manager remembers the destination of an unload by the range of the bundle alone
         (Pulsar 4.0.8, `NamespacesBase.internalUnloadNamespaceBundleAsync`). Namespaces with the same number of bundles
-        have the same ranges. So of each range it gets one unload at a time.
+        have the same ranges. So only one bundle of each range is unloaded at a time.
         """
         taken, apart = set(self._ranges.values()), list[BundleRecord]()
         for record in due:
@@ -186,15 +186,15 @@ class UnloadController:
 
 
 def _just_discovered(record: BundleRecord) -> bool:
-    """Whether the desired owner is only where the cluster sync found the bundle; the sync confirms it itself."""
+    """Whether the desired owner is only the broker where the cluster sync found the bundle. The sync confirms it."""
     return record.generation == 1 and record.reason == Reason.FOUND
 
 
 def _priority(record: BundleRecord) -> tuple[bool, bool, float, str]:
-    """Sort key: those that a person wrote, then the others, each by the time of assignment if they have one.
+    """Sort key: bundles whose topics may be closed, then desired owners that people wrote, then others; each by time.
 
-    First come bundles whose desired owner is the broker that was releasing them. Their topics may be closed there, and
-    their clients without service.
+    Topics may be closed if the desired owner is the broker that was releasing the bundle. Their clients then have no
+    service.
     """
     closed = record.state == BundleState.RELEASING and record.owner == record.status_owner
     at = 0.0 if math.isnan(record.assigned_at) else record.assigned_at

@@ -1,4 +1,4 @@
-"""Unload requests: what Trimtab asks Pulsar to do so that a bundle moves, and the result."""
+"""Unload requests, with which Trimtab makes Pulsar move a bundle, and their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from trimtab_operator.kube.records import BundleRecord
 _LAST = 0xFFFFFFFF
 
 MOST_NAMES = 50_000
-"""Names tried to find a topic of a bundle. They take about 40 ms and find one in namespaces of thousands of bundles."""
+"""Maximum number of names tried to find a topic of a bundle. They take about 40 ms, and suffice for narrow bundles in
+namespaces with thousands of bundles."""
 
 
 class UnloadResult(StrEnum):
@@ -21,11 +22,11 @@ class UnloadResult(StrEnum):
     LANDED = "Landed"
     """The destination serves the bundle."""
     ELSEWHERE = "Elsewhere"
-    """Another broker took the bundle, each time."""
+    """Another broker took the bundle after each unload."""
     UNASSIGNED = "Unassigned"
     """The bundle was released, and no broker took it in time."""
     RETURNED = "Returned"
-    """The old owner got the bundle back before it had released it. The bundle was given to another broker."""
+    """The old owner became the owner again before it had released the bundle. Another broker got the bundle."""
     STALE = "Stale"
     """Pulsar no longer has a bundle with these boundaries."""
     INACTIVE = "Inactive"
@@ -67,7 +68,7 @@ class Landing:
 
     bundle, namespace:   object names; full_name: the name of the bundle that Pulsar uses.
     source, destination: names of Broker objects.
-    asked, released, owned: epoch seconds of the unload request, its answer, and the first sight of the new owner.
+    asked, released, owned: epoch seconds of the unload request, of its answer, and when the new owner was first seen.
     unloads:             number of unload requests.
     """
 
@@ -95,4 +96,4 @@ AfterLanding = Callable[[Landing], None]
 """Called after each completed move. It must return quickly."""
 
 BeforeUnload = Callable[[UnloadRequest], Awaitable[None]]
-"""Awaited before each unload, for `LISTENER_TIMEOUT` of the module `unload_attempt` at most."""
+"""Awaited before each unload, for at most `LISTENER_TIMEOUT` of the module `unload_attempt`."""

@@ -34,7 +34,7 @@ def load_manager(runtime: Mapping[str, str]) -> LoadManager:
 
 
 SYSTEM_TENANTS = ("pulsar", "sla-monitor")
-"""Tenants of the cluster itself: heartbeats, system topics, the monitor of service levels. Never balanced."""
+"""Tenants of the cluster itself: heartbeats, system topics, the service-level monitor. Never balanced."""
 
 
 _BUNDLE = re.compile(r"[^/]+/[^/]+/0x[0-9a-f]{8}_0x[0-9a-f]{8}")
@@ -228,7 +228,8 @@ class Admin(Protocol):
     async def owner(self, bundle: str, broker: str) -> str:
         """Id of the broker that serves `bundle`, empty for unowned; with the modular load manager only.
 
-        broker: the broker to ask; each one knows the owner. No side effects. Raises `StaleBundleError`, `UnknownError`.
+        broker: the broker to ask; every broker knows the owner. It has no side effects. Raises `StaleBundleError`,
+        `UnknownError`.
         """
 
     async def reported(self, broker: str) -> frozenset[str]:
@@ -260,7 +261,7 @@ class Admin(Protocol):
         """
 
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
-        """Hash by name of each loaded topic of the bundle."""
+        """The hash of each loaded topic of the bundle, by the topic's name."""
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
         """Pulsar's statistics of one topic (``msgRateIn``, ``msgInCounter``, ``publishers``, ...)."""

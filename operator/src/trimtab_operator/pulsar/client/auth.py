@@ -1,8 +1,8 @@
 """How Trimtab authenticates to Pulsar: bearer tokens, OAuth 2 client credentials (RFC 6749, 4.4), TLS.
 
 A token is renewed in the background, before it expires. While the old one is valid, only requests that brokers refused
-with it wait for the issuer. Brokers also answer 401 to a known role without the permission. A refused token therefore
-stays in use until there is a new one, and the pause between two renewals for that reason grows.
+with it wait for the issuer. Brokers also answer 401 to a known role without the permission. So a refused token stays in
+use until there is a new one, and the pause between two renewals grows with each refused token.
 
 OpenID Connect discovery finds the issuer's token endpoint. The discovery document must name the issuer by the URL that
 was used, and https must not lead to http. The issuer's URL must be on the administrator's allow-list. Redirects are not
@@ -48,7 +48,7 @@ def tls_context(credentials: Credentials, *, others: bool = False) -> ssl.SSLCon
 
 
 def _present(context: ssl.SSLContext, credentials: Credentials) -> None:
-    """Add the client certificate. OpenSSL needs a file, which only this user can read and which is removed at once."""
+    """Add the client certificate. OpenSSL needs a file: only this user can read it, and it is removed immediately."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(f"{credentials.certificate}\n{credentials.key}\n")
         file.flush()
@@ -74,7 +74,7 @@ RETRY_AFTER = 5.0
 
 
 LONGEST_RETRY = 300.0
-"""Maximum of that pause in seconds. Each refused token in a row doubles the pause; an accepted one resets it."""
+"""Maximum of this pause in seconds. Each refused token in a row doubles the pause. An accepted token resets it."""
 
 
 ISSUER_TIMEOUT = 10.0
@@ -134,10 +134,11 @@ class _Token:
 
 @dataclass(slots=True, repr=False)
 class ClientCredentials:
-    """Authenticates with tokens from an issuer. tls: for Pulsar; the issuer may also use a well-known authority.
+    """Authenticates with tokens from an issuer.
 
-    admit: returns the URL to use for a URL; raises `ValueError` if it is not allowed. clock: seconds of a monotonic
-    clock. Raises `CredentialsError`.
+    tls: for brokers; the issuer's certificate may also be from a well-known authority. admit: checks a URL and returns
+    it in the form to use; raises `ValueError` if it is not allowed. clock: seconds of a monotonic clock. Raises
+    `CredentialsError`.
     """
 
     client: Client
@@ -225,7 +226,7 @@ class ClientCredentials:
         self._token, self._was_refused, self._problem = token, False, None
 
     def _fail(self, problem: PulsarError) -> None:
-        """Record why there is no new token. A new problem is logged, as the old token may still be valid."""
+        """Record why there is no new token. A new problem is logged, because the old token may still be valid."""
         if str(problem) != str(self._problem):
             log.warning("Pulsar: no new token: %s", problem)
         self._problem, self._not_before = problem, self.clock() + RETRY_AFTER

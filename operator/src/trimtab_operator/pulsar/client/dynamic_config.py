@@ -1,7 +1,7 @@
 """The switches of Pulsar's own balancer in its dynamic configuration, and the values to restore.
 
-Each broker runs with its file, overridden by dynamic values. Pulsar accepts any text as the dynamic value of a switch,
-and reads it like Java: all but ``true`` (in any case) is off.
+Dynamic values override each broker's configuration file. Pulsar accepts any text as the dynamic value of a switch, and
+reads it like Java: every text except ``true`` (in any case) means off.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_true(text: str) -> bool:
 
 
 def resets_removed(version: str) -> bool:
-    """Whether a broker of this version of Pulsar resets a dynamic value once it is removed, and not at its restart."""
+    """Whether a broker of this version of Pulsar resets a removed dynamic value immediately, not only at a restart."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if found is None:
         return False
@@ -74,11 +74,11 @@ class ForeignFindingsError(ValueError):
 class FoundSettings:
     """The settings of Pulsar's own balancer before Trimtab switched it off, to be restored later.
 
-    pulsar: the cluster and its Secrets. overrides: former dynamic value of each switch that was switched off, None for
-    none. undone: epoch seconds at which another client switched a switch on again. written: switches that are known to
-    have been off since; one that is on again was switched on by another client. brokers: ids of the brokers seen last,
-    which identify the cluster. Raises `ForeignFindingsError` for a setting outside `SWITCHES`, because a restore would
-    write it to Pulsar.
+    pulsar: the cluster and its Secrets. overrides: former dynamic value of each switch that was switched off, None if
+    it had none. undone: epoch seconds at which another client switched a switch on again. written: switches that were
+    off after Trimtab's last write; if one of them is on again, another client switched it on. brokers: ids of the
+    brokers seen last, which identify the cluster. Raises `ForeignFindingsError` for a setting outside `SWITCHES`,
+    because a restore would write it to Pulsar.
     """
 
     pulsar: PulsarSpec
@@ -95,7 +95,7 @@ class FoundSettings:
     def of(self, pulsar: PulsarSpec, brokers: Collection[str]) -> bool:
         """Whether the settings are from the cluster of `pulsar`. brokers: ids of its brokers now.
 
-        Brokers identify a cluster, because many clusters are named ``pulsar``, and one may have several URLs.
+        Brokers identify a cluster, because many clusters are named ``pulsar``, and a cluster may have several URLs.
         """
         return pulsar.admin_url == self.pulsar.admin_url or not self.brokers.isdisjoint(brokers)
 
@@ -113,15 +113,15 @@ class FoundSettings:
         return replace(self, written=self.written.difference(switches))
 
     def undone_again(self, now: float) -> Self:
-        """Record that another client switched one on again `now`. Forget times older than an hour."""
+        """Record that another client switched a switch on again `now`. Forget times older than an hour."""
         return replace(self, undone=(*self.undone_lately(now), now))
 
     def undone_lately(self, now: float) -> tuple[float, ...]:
-        """Times within the hour before `now` at which another client switched one on again."""
+        """Times within the hour before `now` at which another client switched a switch on again."""
         return tuple(at for at in self.undone if now - at < _HOUR)
 
     def to_restore(self, overrides: Mapping[str, str]) -> dict[str, str | None]:
-        """Values to write by switch, None to remove one. overrides: the dynamic values now.
+        """The value to write for each switch, None to remove it. overrides: the dynamic values now.
 
         A switch with another value than Trimtab wrote was changed by another client, and stays.
         """

@@ -1,7 +1,7 @@
 """Errors of Pulsar's admin REST API as types, and a remedy for each authentication problem.
 
 Status codes and texts were measured with brokers 4.0.8 of both load managers. Brokers answer 401 to an unknown client
-and also to a known role without the permission; their text tells which. A remedy names the field of the policy and the
+and also to a known role without the permission. Only the text differs. A remedy names the field of the policy and the
 Secret to correct.
 """
 
@@ -15,7 +15,7 @@ from trimtab_pipeline.prometheus.response_limits import json_of
 
 
 class PulsarError(Exception):
-    """Base: a request that failed. status: HTTP status, 0 when there was no answer."""
+    """Base class: a request failed. status: HTTP status, 0 without an answer."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class UnknownError(PulsarRefusedError):
 
 
 class UnownedError(PulsarRefusedError):
-    """412 on a question about a bundle: no broker serves it."""
+    """412 on a request for a bundle's owner: no broker serves the bundle."""
 
 
 class ExistsError(PulsarRefusedError):
@@ -43,7 +43,7 @@ class ExistsError(PulsarRefusedError):
 
 
 class StaleBundleError(PulsarRefusedError):
-    """412 on a bundle: no bundle has these boundaries, as after a split. Read the boundaries again."""
+    """412: no bundle has these boundaries, for example after a split. Read the boundaries again."""
 
 
 class InactiveDestinationError(PulsarRefusedError):
@@ -146,12 +146,12 @@ _NOT_FOUND, _CONFLICT, _PRECONDITION, _TOO_MANY, _FAILED = 404, 409, 412, 429, 5
 _LONGEST = 300
 
 _TAG = re.compile(r"<[^<>]*>")
-"""A tag of a page. One that may hold ``<`` would take quadratic time where many are open."""
+"""An HTML tag. A pattern that allows ``<`` within a tag would take quadratic time on text with many ``<``."""
 
 _PAGE = re.compile(r"<th>MESSAGE:</th>\s*<td>([^<]*)</td>", re.IGNORECASE)
 
 _PASSES = "BadVersion|TimeoutException|timed out"
-"""In the text of a failure that may be over at the next attempt."""
+"""Texts of failures that may be over at the next attempt."""
 
 _SPECIAL = (
     ("create_tenant create_namespace", _CONFLICT, "", ExistsError),
@@ -163,8 +163,8 @@ _SPECIAL = (
     ("split", _FAILED, _PASSES, PulsarUnavailableError),
     ("split", _FAILED, "not found under namespace|ClassCastException|split", SplitRefusedError),
 )
-"""Answers with a meaning of their own: the calls, the status, a regular expression in the text, and the error. The
-first row that fits counts."""
+"""Answers with a special meaning: the calls, the status, a regular expression for the text, and the error. The first
+row that matches counts."""
 
 
 def reason_of(body: str) -> str:

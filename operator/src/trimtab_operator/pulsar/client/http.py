@@ -23,7 +23,7 @@ MANAGER_FOR = 60.0
 """Seconds that the answer about the load manager is cached."""
 
 CONNECTIONS = 8
-"""Connections to one broker."""
+"""Maximum number of connections to one broker."""
 
 
 @asynccontextmanager
@@ -35,7 +35,7 @@ async def connected(
     guards: Guards = Guards(),  # noqa: B008  frozen
     identity: Identity | None = None,
 ) -> AsyncIterator[HttpAdmin]:
-    """Open a client for the cluster at the admin URL `url`. Brokers are asked by the scheme of that URL.
+    """Open a client for the cluster at the admin URL `url`. Requests to brokers use the scheme of that URL.
 
     timeout: seconds for one request with its redirects, without requests to a token issuer. `identity` is closed with
     the client. Raises `PulsarRefusedError` if `url` is not allowed.
@@ -54,7 +54,7 @@ async def connected(
 
 @dataclass(frozen=True, slots=True)
 class HttpAdmin:
-    """Implements `Admin`; made by `connected`. Reads wait for the request budget if `budgeted`."""
+    """Implements `Admin`. `connected` creates it. Reads wait for the request budget if `budgeted`."""
 
     transport: Transport
     budgeted: bool = True
@@ -187,7 +187,7 @@ class HttpAdmin:
         await self._ask(Request("split", "PUT", path, list(positions)))
 
     async def topic_positions(self, bundle: str) -> Mapping[str, int]:
-        """Hash by name of each loaded topic of the bundle."""
+        """The hash of each loaded topic of the bundle, by the topic's name."""
         path = f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions"
         return api.positions(await self._get("topic_positions", path))
 
@@ -265,7 +265,7 @@ class HttpAdmin:
         return self.transport.admitted(url, f"broker {broker}")
 
     def _direct(self, broker: str) -> str:
-        """The http base URL of a broker, from its id; empty with https, as only the broker knows that address."""
+        """The http base URL of a broker, from its id; empty with https: only the broker knows its https address."""
         if urlsplit(self.transport.base).scheme == "https":
             return ""
         return self.transport.admitted(f"http://{broker}", f"broker {broker}")

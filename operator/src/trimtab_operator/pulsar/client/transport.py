@@ -1,8 +1,8 @@
 """`Transport`: one request to Pulsar's admin REST API, with redirects, limits and a request budget.
 
-Redirects (307) keep the method. They are followed only to brokers that Pulsar lists, by host and port, at addresses
-that the administrator allows, so that a token never reaches another server. A request is retried only after a 401 with
-an outdated token, because Pulsar did not execute it. `Budget` limits the requests per second.
+Redirects (307) keep the method. They are followed only to the hosts and ports of brokers that Pulsar lists, and only if
+the administrator allows these addresses. So a token never reaches another server. A request is retried only after a 401
+with an outdated token, because Pulsar did not execute it. `Budget` limits the requests per second.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Budget:
 
 
 HOPS = 6
-"""Redirects that one request follows. From any broker to the leader and on to the owner takes two."""
+"""Maximum number of redirects of one request. From any broker to the leader and on to the owner takes two."""
 
 LARGE = 1_000_000
-"""Bytes of an answer above which a thread parses it."""
+"""Size in bytes above which an answer is parsed in a thread."""
 
 LARGEST = 64 * 2**20
 """Maximum size of one answer, in bytes. The largest one lists a broker's topics: 10,000 take about 30 MB."""
@@ -74,7 +74,7 @@ def _ignore(*_: Any) -> None:
 class Guards:
     """Checks and listeners of each request.
 
-    admit:   returns the URL to use for a URL; raises `ValueError` if it is not allowed.
+    admit:   checks a URL and returns it in the form to use; raises `ValueError` if it is not allowed.
     fence:   called before each write with its description; raises if this process may not write.
     observe: called after each request with call, status (``error`` for no answer) and seconds.
     waited:  called with the seconds that a request waited for the budget.
@@ -90,7 +90,7 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: its name in metrics and errors, method, path with query (from the host on), and JSON body."""
+    """One call: its name in metrics and errors, method, path with query (all after the host), and JSON body."""
 
     call: str
     method: str
@@ -156,7 +156,7 @@ class Transport:
             raise
 
     async def redirect_target(self, request: Request, at: str, *, budgeted: bool = True) -> str:
-        """``host:port`` to which the broker at `at` (base URL) redirects; empty if it answers itself.
+        """``host:port`` to which the broker at `at` (base URL) redirects; empty if it answers the request itself.
 
         The redirect is not followed. Raises `PulsarError`.
         """

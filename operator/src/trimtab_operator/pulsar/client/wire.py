@@ -1,7 +1,7 @@
 """HTTP basics for the clients of brokers and of token issuers: proxies, and the size of answers.
 
-Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules of `requests`, which Prometheus is
-read with. aiohttp could find them itself, but would then also send credentials from ``~/.netrc``.
+Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules of the library `requests`, which
+reads Prometheus. aiohttp could find them itself, but would then also send credentials from ``~/.netrc``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab_pipeline.prometheus.connections import proxy_of
 from trimtab_pipeline.prometheus.response_limits import TooLargeError
 
 LARGEST_ERROR = 2**16
-"""Bytes read of an error or a redirect."""
+"""Maximum bytes that are read of an error or a redirect."""
 
 _CHUNK, _REDIRECT = 2**16, 300
 

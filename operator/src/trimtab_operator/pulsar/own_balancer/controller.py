@@ -1,10 +1,10 @@
 """`OwnBalancerController`: keeps Pulsar's own balancer off while Trimtab balances the cluster.
 
-It reads the runtime configuration of each broker: files may differ between brokers, and a dynamic value does not show
-whether a broker applied it. Where the policy allows it, switches that are on are switched off for the whole cluster.
-Their settings are stored first, and restored once no policy moves bundles. When another client switches them on again,
-they are switched off again. After the third time within an hour, Trimtab leaves them on and only shows plans, until
-fewer than three of these times are less than an hour ago.
+It reads the runtime configuration of each broker, because files may differ between brokers, and a dynamic value does
+not show whether a broker applied it. If the policy allows it, the controller switches off those switches that are on,
+for the whole cluster. It stores their settings first, and restores them once no policy moves bundles. If another client
+switches them on again, the controller switches them off again. After the third time within an hour, Trimtab leaves them
+on and only shows plans, until fewer than three of these times are less than an hour ago.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CHECK_EVERY = 15.0
 TRIES, TRY_AFTER = 3, 1.0
 """Number of reads after a change, and seconds before each. Brokers were measured to apply a change within 1 s."""
 ENOUGH = 3
-"""Times within an hour that another client may switch it on again before Trimtab only shows plans."""
+"""If another client switches the balancer on again this often within an hour, Trimtab only shows plans."""
 AT_ONCE = 8
 """Brokers asked at the same time."""
 
@@ -71,14 +71,14 @@ class Readings:
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
     def own_balancer_state(self, remedy: str) -> OwnBalancerState:
-        """The state of Pulsar's own balancer. remedy: what to do where it is on."""
+        """The state of Pulsar's own balancer. remedy: what to do if it is on."""
         also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
             return OwnBalancerState(disabled=False, text=f"{described(self.on)}{also}: {remedy}")
         if self.unread:
             unread = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
-                disabled=None, text=f"the configuration of {some(unread, 3)} can't be read: nothing moves until it is"
+                disabled=None, text=f"nothing moves until the configuration of {some(unread, 3)} can be read"
             )
         if not self.brokers:
             return OwnBalancerState(disabled=None, text="Pulsar lists no active broker")
@@ -117,7 +117,7 @@ class OwnBalancerController:
 
     @property
     def _replaced(self) -> bool:
-        """Whether `admin` is about to be replaced, as the policies name another cluster or another URL now."""
+        """Whether `admin` is about to be replaced, because the policies now name another cluster or URL."""
         link = self.cluster.link
         return link.linked and link.spec != self._spec
 
@@ -162,7 +162,7 @@ class OwnBalancerController:
         return found
 
     async def _refreshed(self, found: FoundSettings, readings: Readings) -> FoundSettings:
-        """The stored settings, with the current `spec.pulsar` for restoring them, once that has reached a broker."""
+        """The stored settings. Once a broker has answered, they are stored with the current `spec.pulsar`."""
         spec, read = self._spec, readings.brokers - readings.unread.keys()
         if spec is None or not read:
             return found
@@ -180,7 +180,7 @@ class OwnBalancerController:
         self._publish(replace(state, text=f"{_restore_first(found)}; {state.text}"))
 
     def _note(self, found: FoundSettings | None) -> None:
-        """Record whether settings are stored that must be restored."""
+        """Record whether there are stored settings to restore."""
         self.cluster.link.keep(found)
         self.cluster.metrics.own_balancing_off.set(bool(self.cluster.link.switched_off))
 

@@ -1,11 +1,11 @@
 """Restores the settings of Pulsar's own balancer in its dynamic configuration when no policy needs it off.
 
-It does so in the cluster where they were found, even if the policies name another one now. A deleted policy keeps
-Kopf's finalizer until that is done (`release_balancer`), or for a minute if Pulsar does not answer: a namespace must be
-deletable when its Pulsar cluster is gone. The settings then stay stored, and a leading operator tries again.
-`trimtab restore` does the rest.
+It restores them in the cluster where they were found, even if the policies name another cluster now. A deleted policy
+keeps Kopf's finalizer until they are restored (`release_balancer`), but for a minute at most: a namespace must be
+deletable when its Pulsar cluster is gone. After that the settings stay stored, and a leading operator tries again.
+Without an operator, `trimtab restore` restores them.
 
-`found_settings_store` keeps them in one ConfigMap without an owner. It outlives the policy and the operator.
+`found_settings_store` keeps the settings in a ConfigMap without an owner, which outlives the policy and the operator.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ log = logging.getLogger(__name__)
 
 
 CHECK_EVERY = 1.0
-"""Seconds between two checks whether settings must be restored."""
+"""Seconds between two checks of whether settings must be restored."""
 
 TRY_AGAIN = 10.0
 """Seconds until the next attempt after a failed one."""
 
 RELEASE_WITHIN, CHECK_AGAIN = 60.0, 0.1
-"""Seconds that the deletion of a policy waits, and seconds between two checks meanwhile."""
+"""Maximum seconds that the deletion of a policy waits, and seconds between two checks meanwhile."""
 
 
 REFUSALS = (PulsarError, ApiError, RefusedUrlError, SourceMisconfiguredError, UnreadableContentError)
@@ -98,7 +98,7 @@ async def reached(
 def may_switch_off(cluster: ClusterState) -> bool:
     """Whether a running policy moves bundles, and allows Pulsar's own balancer to be switched off for that.
 
-    A policy whose `spec.pulsar` is not that of the link does not count.
+    A policy counts only if its `spec.pulsar` is that of the linked cluster.
     """
     spec = cluster.link.spec
     if spec is None or spec.own_balancing is not OwnBalancing.SWITCH_OFF:
@@ -109,9 +109,10 @@ def may_switch_off(cluster: ClusterState) -> bool:
 
 
 async def needed(cluster: ClusterState) -> bool:
-    """Whether any policy needs the balancer off, including policies of the API server whose loop has not started yet.
+    """Whether any policy needs the balancer off, including policies whose loop has not started yet.
 
-    Loops start one by one. A policy with a loop is in the lists of `cluster`: it may be refused. Raises `ApiError`.
+    Loops start one by one. A policy without a loop counts by its object in the API server. A policy with a loop counts
+    only if `may_switch_off` says so, because it may be refused. Raises `ApiError`.
     """
     async for page in cluster.api.list(POLICIES, cluster.namespace):
         if any(
@@ -123,7 +124,7 @@ async def needed(cluster: ClusterState) -> bool:
 
 @dataclass(slots=True)
 class BalancerRelease:
-    """Restores settings while no Pulsar cluster is linked, another one is, or the linked one does not answer.
+    """Restores settings while no Pulsar cluster is linked, another one is linked, or the linked one does not answer.
 
     fence: called before each write to Pulsar.
     """
@@ -137,14 +138,14 @@ class BalancerRelease:
             try:
                 await self.check()
             except REFUSALS as error:
-                log.warning("Pulsar's own balancing is not restored yet (or use trimtab restore): %s", error)
+                log.warning("Pulsar's own balancing is not restored yet, trying again: %s", error)
                 await asyncio.sleep(TRY_AGAIN)
             await asyncio.sleep(CHECK_EVERY)
 
     async def check(self) -> None:
         """Restore the settings if no policy needs the balancer off. Raises the errors in `REFUSALS`."""
         link = self.cluster.link
-        steered = link.linked and not link.elsewhere and link.problem in {"", NOT_ASKED}  # `OwnBalancerController` does
+        steered = link.linked and not link.elsewhere and link.problem in {"", NOT_ASKED}  # by `OwnBalancerController`
         if steered or link.switched_off is False:
             return
         async with link.steering:
@@ -173,11 +174,11 @@ def has_it_off(policy: Mapping[str, Any]) -> bool:
 
 
 async def release_balancer(cluster: ClusterState, within: float = RELEASE_WITHIN) -> bool:
-    """Wait until the settings are restored, or another policy needs the balancer off; False: not within the time."""
+    """Wait until the settings are restored, or another policy needs the balancer off; False if that takes too long."""
     end = cluster.clock() + within
     while cluster.link.switched_off and not may_switch_off(cluster):
         if cluster.clock() >= end:
-            log.warning("Pulsar's own balancing is still switched off: trimtab restore puts it back")
+            log.warning("Pulsar's own balancing is still switched off: run trimtab restore")
             cluster.link.found = None  # the settings stay in the ConfigMap, if it exists
             return False
         await asyncio.sleep(CHECK_AGAIN)
@@ -212,6 +213,6 @@ async def restore_settings(admin: Admin, found: FoundSettings, *, dry_run: bool 
 
 
 async def _brokers_that_keep_removed(admin: Admin) -> list[str]:
-    """The brokers that go on with a removed dynamic value, each with its version. Raises `PulsarError`."""
+    """The brokers that keep a removed dynamic value until a restart, each with its version. Raises `PulsarError`."""
     versions = {broker: await admin.version(broker) for broker in sorted(await admin.brokers())}
     return [f"{broker} ({version or 'old'})" for broker, version in versions.items() if not resets_removed(version)]

@@ -13,7 +13,7 @@ from {bundles} as b
 |> left join {times} as t on b.policy = t.policy and b.pod = t.pod
 |> select b.*, traffic_time
 
--- Each new sample beside the last state of its bundle.
+-- Each new sample with the last state of its bundle.
 |> as m
 |> full outer join {state} as s on m.policy = s.policy and m.bundle = s.bundle
 |> join {cycles} as c on coalesce(m.policy, s.policy) = c.policy
@@ -26,9 +26,9 @@ from {bundles} as b
        s.long_rate_in, s.long_rate_out, s.long_throughput_in, s.long_throughput_out,
        case when m.bundle is not null then c.at else s.seen end as seen,
        s.time, s.count, c.by_samples, c.short_tau, c.long_tau, m.report,
-       -- a sample of the future counts as one of now
+       -- a sample from the future counts as one of now
        least(coalesce(m.traffic_time, c.at), c.at) as new_time,
-       -- a sample with an unknown signal changes no average, or the others would run ahead of it
+       -- if a signal of a sample is unknown, the sample changes no average, so that all are of one age
        m.bundle is not null
            and coalesce(m.rate_in + m.rate_out + m.throughput_in + m.throughput_out < double('infinity'), false) as good
 

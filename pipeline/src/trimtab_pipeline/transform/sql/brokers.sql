@@ -1,4 +1,4 @@
--- The signals of pods -> the same beside their limits, and whether and when each pod was measured.
+-- The signals of pods -> the same with their limits, and whether and when each pod was measured.
 --
 -- reads  signals (relations.SIGNALS), cycles (relations.CYCLES)
 -- gives  relations.SIGNAL_LOADS: the signals of the pods of a topology; the reports of the shards pass through
@@ -9,7 +9,7 @@ from {signals}
    window this_pod as (partition by policy, pod)
 |> where known['brokers'] > 0 or report is not null
 
--- A server shows the raw samples of a pod that is gone for minutes. The times of its newest samples are missing then.
+-- For minutes, a server shows the raw samples of a pod that is gone. The times of its newest samples are missing then.
 |> set value = case
        when samples is null then value
        when signal in ('rate_in', 'rate_out', 'throughput_in', 'throughput_out')
@@ -28,7 +28,7 @@ from {signals}
 
 |> join {cycles} as c using (policy)
 |> select policy, pod, signal, value, time, interval, cover, samples, resets, copies, known, is_usage, all_resets,
-       -- what a user declared, else what the source reports; without a time of both kinds there is no age
+       -- the limit that a user declared, else the one that the source reports. The age needs times of both kinds
        case
            when is_usage and percent then 100D
            when is_usage then coalesce(

@@ -19,7 +19,8 @@ from {samples}
 |> join {cycles} as c on s.policy = c.policy
 |> select s.policy, pod, signal, kind, part, series, samples, element_at(samples, -1) as newest, at, window
 
--- Each sample with the one before it. A pair further apart than the window tells too little of the time between them.
+-- Each sample with the one before it. If they are further apart than the window, too little is known of the time
+-- between them.
 |> extend zip_with(slice(samples, 1, size(samples) - 1), slice(samples, 2, size(samples) - 1), (before, one) -> struct(
        one.time, one.value, one.time - before.time as step, one.value - before.value as gained,
        one.time > newest.time - window as inside
@@ -28,7 +29,8 @@ from {samples}
        sort_array(transform(all_pairs, pair -> pair.step)) as steps
 |> extend array_max(transform(pairs, pair -> try_divide(pair.gained, pair.step))) as fastest
 
--- A value this small may be that of a new process, which began to count in this pair. Only another pair tells.
+-- A small value may come from a new process that began to count within this pair. Only another pair can show that it
+-- does not.
 |> extend filter(pairs, pair -> pair.inside and size(pairs) > 1 and (
        pair.gained is null or pair.gained >= 0 and pair.value >= 1.2D * greatest(fastest, 0D) * pair.step
    )) as covering
@@ -59,13 +61,13 @@ from {samples}
                + case when at - newest.time < 1.1D * usual then at - newest.time else usual / 2 end
        end as cover
 
--- Of each part the series with the newest sample counts, the highest value on a tie.
+-- For each part, only the series with the newest sample counts; on a tie, the highest value.
 |> aggregate
        max(struct(time, coalesce(value, -1D) as rank, series, begin, value, interval, cover, samples, resets)) as one,
        collect_list(time) as times
    group by policy, pod, signal, kind, part
 
--- A server shows the series of a pod that is gone as long as their samples are readable.
+-- Only the parts with the newest samples count. A server shows parts that are gone until it drops their samples.
 |> extend max(one.time) over (partition by policy, pod, signal, kind) as newest
 |> where one.time is null or one.time = newest
 

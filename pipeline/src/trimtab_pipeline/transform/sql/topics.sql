@@ -1,10 +1,10 @@
--- Topics -> the bundles that hold them; bundles with metrics of their own and the reports of the shards pass through.
+-- Topics -> their bundles. Bundles with metrics of their own, and the reports of the shards, pass through.
 --
 -- reads  bundle_samples (columns.BUNDLE_SAMPLES), ranges (relations.RANGES), times (relations.POD_TIMES)
 -- gives  columns.BUNDLE_SAMPLES without topics. Topics outside all bundles are a row without bundle, pod and report
 --
--- A topic belongs to the bundle whose range holds the CRC-32 of its full name; the last hash belongs to the last range.
--- A namespace's ring has equal cells, so that a topic is compared only with the few bundles of its cell.
+-- A topic belongs to the bundle whose range contains the CRC-32 of its full name. The last hash belongs to the last
+-- range. A namespace's ring has equal cells, so that a topic is compared only with the few bundles of its cell.
 
 -- Topics with their namespace, null unless the name is domain://tenant/namespace/topic.
 from {bundle_samples}
@@ -32,7 +32,7 @@ from {bundle_samples}
        if(s.topic is null, throughput_in, coalesce(throughput_in, 0D)) as throughput_in,
        if(s.topic is null, throughput_out, coalesce(throughput_out, 0D)) as throughput_out
 
--- Every bundle whose owner is known, as if it had no topic; once, in the first cell that it touches.
+-- Every bundle whose owner is known, as if it had no topic. It is taken once, from the first cell that it touches.
 |> union all (
     from {ranges} as r
     |> join {times} as t on r.policy = t.policy and r.owner = t.pod
@@ -50,8 +50,8 @@ from {bundle_samples}
        sum(throughput_in) as throughput_in, sum(throughput_out) as throughput_out
    group by policy, shard, bundle, pod, report, summed, owner, young
 
--- A shard without any topic tells nothing: its brokers may not export them. Where the brokers' own statistics are the
--- source, it tells which pods answered.
+-- In a shard without topics nothing is known of idle bundles, because its brokers may not export topics. If the
+-- brokers' own statistics are the source, its report names the pods that answered.
 |> select *,
        count_if(owner is null) over (partition by policy, bundle) > 0 as reported,
        count_if(summed) over this_shard > 0 as has_topics,

@@ -11,7 +11,8 @@ from {loads}
        max(case when signal = 'cpu' and resets is not null then samples end) over (partition by policy) is not null
            as samples_known
 
--- A resource that is measured nowhere does not count. Without CPU and memory a full broker would look empty.
+-- A resource that is measured nowhere does not count. CPU and memory always count, because without them a full broker
+-- would look empty.
 |> extend is_usage and (somewhere or signal in ('cpu', 'memory')) as counts,
        array_position(array('cpu', 'memory', 'direct_memory', 'network_in', 'network_out'), signal) as place
 |> extend

@@ -21,15 +21,15 @@ MOST_MINIMUM = 0.5
 """Upper bound of the limit below which a broker is underloaded, as a ratio of the average usage."""
 
 WORTH_A_SWAP = 0.75
-"""A swap must bring the giving broker below this ratio of its throughput."""
+"""After a swap, the giving broker must be below this ratio of its former throughput."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """The loads that the cycle compares, by broker row (n,): smoothed usage (ratio), smoothed and current throughput
-    (bytes/s).
+    """The loads that the cycle compares, by broker row (n,).
 
-    receives: the brokers that may receive bundles.
+    usage: smoothed usage (ratio). smoothed, throughput: smoothed and current throughput (bytes/s). receives: whether
+    the broker may receive bundles.
     """
 
     usage: FloatArray
@@ -49,7 +49,7 @@ class Spread:
 
     @staticmethod
     def of(usage: FloatArray, *, exact: bool) -> Spread:
-        """The spread of these usages, summed in this order. exact: as in Java, NaN where rounding makes it negative."""
+        """The spread of these usages, summed in this order. exact: as in Java, NaN if rounding makes it negative."""
         mean = float(np.cumsum(usage)[-1]) / len(usage)
         squares = float(np.cumsum(usage * usage)[-1])
         variance = squares / len(usage) - mean * mean
@@ -66,10 +66,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings:
-    """The settings of a cycle: see the parameters of the same names; ratios where those are percent.
+    """The settings of a cycle. The first four are parameters, as ratios where those are percent.
 
-    counts_returned: bundles that a swap gives back count as moves. rewinds: each swap considers all of the low broker's
-    bundles again. sheds_at_zero: a broker without usage has bundles to give.
+    counts_returned: whether bundles that a swap gives back count as moved load. rewinds: whether each swap considers
+    all of the low broker's bundles again. sheds_at_zero: whether a broker without usage may give bundles.
     """
 
     target: float
@@ -139,7 +139,7 @@ class TransferCycle:
                 self.too_few += 1
 
     def _reported(self, broker: int) -> IntArray | None:
-        """The bundles that a broker could give; None if there are too few, which is counted in the report."""
+        """The bundles that a broker could give. If it can't give any: None, counted in `unreported` or `too_few`."""
         bundles = self.reports.of(broker)
         if bundles is None or not len(bundles):
             self.unreported += 1
@@ -155,14 +155,14 @@ class TransferCycle:
 
 
 class _Swap(NamedTuple):
-    """Bundles (rows) that come back in exchange, and their throughput (bytes/s)."""
+    """Bundles (rows) that a broker gives back in exchange, and their throughput (bytes/s)."""
 
     bundles: list[int]
     throughput: float
 
 
 class Relief:
-    """One pair: the bundles that `top` gives to `low`, and those it gets back. Amounts are throughput in bytes/s."""
+    """One pair: the bundles that `top` gives to `low`, and those that it gets back. Amounts are bytes/s."""
 
     def __init__(self, cycle: TransferCycle, top: int, low: int, bundles: IntArray) -> None:
         """Choose which of its reported `bundles` (rows, lightest first) `top` (row) gives to `low` (row)."""
@@ -184,7 +184,7 @@ class Relief:
         return _quotient((self.marked - self.gained) * self.usage, self.throughput)
 
     def unloads(self, reason: Reason) -> Iterator[Unload]:
-        """The bundles that leave, each with those given back for it."""
+        """The bundles that leave, each with those that are given back for it."""
         remaining = len(self.bundles)
         transfer, reports = self.cycle.settings.transfer, self.cycle.reports
         for bundle in self.bundles:
@@ -208,7 +208,7 @@ class Relief:
             remaining -= 1
 
     def _swap(self, amount: float) -> _Swap | None:
-        """The bundles that could come back for `amount` so that both ends improve; None if none."""
+        """The bundles that could come back for `amount` so that both brokers improve; None if there are none."""
         if self._returning is None:
             return None
         reports = self.cycle.reports

@@ -1,7 +1,7 @@
 """The bundles that TransferShedder knows: the heaviest of each broker, lightest first, and which of them may move.
 
-Pulsar's brokers report only their heaviest bundles. A shedder uses `Reports`; `SnapshotReports` implements it on a
-snapshot of the cluster with all bundles.
+Pulsar's brokers report only their heaviest bundles. `SnapshotReports` computes such `Reports` from a snapshot of the
+cluster with all bundles.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Reports(Protocol):
 
 
 def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArray | FloatArray) -> IntArray:
-    """The `count` heaviest of `bundles` (rows, k), lightest first; ties by name, the later one counts as heavier.
+    """The `count` heaviest of `bundles` (rows, k), lightest first. Among ties the later name counts as heavier.
 
     weight: (k, c) compared column by column, the first column first.
     """
@@ -62,8 +62,8 @@ def heaviest(cluster: ClusterLoad, bundles: IntArray, count: int, weight: IntArr
 class SnapshotReports:
     """Reports computed from a snapshot of the cluster.
 
-    They leave out bundles without throughput, of Pulsar's own namespaces, of the `excluded` ones, and, unless
-    `with_policies`, of namespaces with an isolation or anti-affinity policy.
+    They leave out bundles without throughput, and bundles of Pulsar's own namespaces and of the `excluded` ones. Unless
+    `with_policies`, they also leave out bundles of namespaces with an isolation or anti-affinity policy.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class SnapshotReports:
         with_policies: bool = False,
         in_steps: bool = True,
     ) -> None:
-        """Report the `count` heaviest, by Pulsar's order if `in_steps`, else by throughput.
+        """Report the `count` heaviest, in Pulsar's order if `in_steps`, else by throughput.
 
         sheddable: (mask, m) the bundles that may move. selecting: the extensible manager's filters of destinations.
         """

@@ -1,25 +1,25 @@
 """TransferShedder: the most used broker gives bundles to the least used one, and may take smaller ones in exchange.
 
-Idea. When the brokers' usage spreads too far for some cycles, sort the brokers by usage. The top one gives some of its
+Idea. When the brokers' usage differs too much for some cycles, sort the brokers by usage. The top one gives some of its
 reported (heaviest) bundles directly to the lowest, the lighter ones first, until the two would meet in the middle. A
-bundle that is too large still goes if the lowest broker can give enough back: a swap. Then come the next two brokers,
+bundle that is too large still moves if the lowest broker can give enough back: a swap. Then come the next two brokers,
 until the predicted spread is small enough.
 
 Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
 snapshot; a, s = mean and standard deviation of L. A cycle is a hit when s > target, or the lowest has L < a * m or
 a smoothed throughput below m times that of the top (m = half the target, at most 0.5), or the top has L above the
 overload threshold and above a + target. It acts at the `hit_count`-th hit in a row. The top gives
-T * (L_top - L_low) / 2 / L_top of its throughput T. A swap must leave both ends below T, the low one not above the top
-one, and the top one below 3/4 of T.
+T * (L_top - L_low) / 2 / L_top of its throughput T. After a swap both brokers must be below T, the low one not above
+the top one, and the top one below 3/4 of T.
 
-When it helps. Large bundles: direct destinations and swaps do what one-way shedding can't. Few moves per cycle, each
-with a known destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles
-away stops the whole cluster; the deviation of a large cluster hides a single hot broker.
+When it helps. Large bundles, because it names destinations and swaps. Few moves per cycle, each with a known
+destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles away stops the
+whole cluster; in a large cluster a single hot broker hardly changes the deviation.
 
 Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
 `Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
-a swap either, and a broker that takes no bundles is skipped at the low end. Brokers with equal usage are ordered by
-name. Cool-down counts from the decision, as a plan does not observe when moves land.
+a swap either, and a broker that takes no bundles is skipped as the lowest one. Brokers with equal usage are ordered by
+name. The delay counts from the decision, because a plan does not observe when moves land.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`, with equal decisions.
 """
@@ -45,7 +45,7 @@ from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
 
 
 def current_throughput(cluster: ClusterLoad) -> FloatArray:
-    """Current throughput of the brokers, in plus out, bytes/s (n,); the sum over its bundles if not reported."""
+    """Current throughput of each broker, in plus out, bytes/s (n,); the sum over its bundles if it is not reported."""
     total = reported(cluster)[1]
     known = np.isfinite(total)
     return total if known.all() else np.where(known, total, carried(cluster)[1])
@@ -60,7 +60,7 @@ class Survey:
         """Survey `cluster` with the `memory` of earlier cycles; delay and data_ttl (seconds) as in the parameters.
 
         `skip` is the reason to skip the cycle, or None. `order` holds the brokers (rows) from the least to the most
-        used one. `rested` holds those whose delay is over; `memory` no longer contains them.
+        used one. `rested` holds those whose delay is over. `memory` no longer has the time of their last move.
         """
         self.cluster, self.memory = cluster, memory
         self.delay, self.data_ttl, self.corrected = delay, data_ttl, corrected
@@ -76,7 +76,7 @@ class Survey:
         self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
 
     def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
-        """The memory after these decisions: givers now rest; in the corrected form, receivers, too."""
+        """The memory after `unloads`: brokers that give bundles rest. In the corrected form, receivers rest, too."""
         unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
         for unload in unloads:
             unloaded[unload.broker] = self.cluster.now
@@ -85,7 +85,10 @@ class Survey:
         return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
 
     def _find_resting(self) -> IntArray:
-        """Brokers with fresh data that still rest. Forgets the others, up to the one that stops the cycle."""
+        """Brokers with fresh data that still rest. Removes those from the memory that no longer rest.
+
+        As in Java, that happens only up to the broker that stops the cycle.
+        """
         names, rows = self.cluster.brokers.names, self._fresh
         unloaded = recall(self.memory, "unloaded", names)
         # a time far in the future comes from a wrong clock: it must not stop the cluster until then
@@ -131,9 +134,9 @@ def _older(seconds: FloatArray, bound: float) -> BoolArray:
 
 DEFECTS = (
     Defect(
-        "Bundles that a swap gives back count only in debug mode, so later bundles and the deviation are judged"
-        " by a wrong load.",
-        "It always counts.",
+        "Bundles that a swap gives back count only in debug mode. So later bundles and the deviation are judged by a"
+        " wrong load.",
+        "They always count.",
     ),
     Defect(
         "Each swap continues from where the last one stopped, so bundles that it skipped are never offered again.",
@@ -151,7 +154,7 @@ DEFECTS = (
     ),
     Defect("A tiny negative variance makes the deviation NaN, which is never too large.", "It counts as 0."),
     Defect(
-        "One broker that gave bundles away during the delay stops the whole cycle, and who took them never rests.",
+        "One broker that gave bundles away during the delay stops the whole cycle. Brokers that took them never rest.",
         "Only the brokers that gave or took rest.",
     ),
     Defect(
@@ -176,10 +179,11 @@ class TransferShedderParams(WeightedParams):
     """Percent of smoothed usage above which a broker that is well above the average is overloaded.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     history_percent: Percent = 90
-    """Percent of the smoothed usage that comes from earlier snapshots; 0 uses this snapshot alone.
+    """Percent of the smoothed usage that comes from earlier snapshots; 0 uses only this snapshot.
     Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     hit_count: Annotated[int, Field(ge=1)] = 4
-    """Cycles in a row with cause to act, the one that acts included.
+    """Cycles in a row with a reason to act, including the one that acts. Pulsar's setting counts only the cycles before
+    that one.
     Pulsar: loadBalancerSheddingConditionHitCountThreshold in cycles before"""
     max_brokers: Annotated[int, Field(ge=1)] = 3
     """Brokers that give bundles away in one cycle.
@@ -203,7 +207,8 @@ class TransferShedderParams(WeightedParams):
     """Namespaces whose bundles stay where they are.
     Pulsar: loadBalancerSheddingExcludedNamespaces"""
     debug_mode: bool = False
-    """Count the bundles that swaps give back. Pulsar counts them in debug mode only; the corrected form always does.
+    """Count as moved the load of the bundles that a swap gives back, too. Pulsar does so in debug mode only; the
+    corrected form always does.
     Pulsar: loadBalancerDebugModeEnabled"""
     compatibility: Compatibility = Compatibility.JAVA
     """Whether to keep Pulsar's known defects."""
@@ -223,7 +228,7 @@ class TransferShedderParams(WeightedParams):
 class TransferOutcome:
     """What one cycle decided, and from which figures.
 
-    rested:        brokers (rows) that may act again, as their delay is over.
+    rested:        brokers (rows) that may act again, because their delay is over.
     before, after: the spread of the brokers' usage; None if they were not compared.
     """
 
@@ -250,9 +255,9 @@ def snapshot_reports(cluster: ClusterLoad, sheddable: BoolArray, params: Transfe
 class TransferShedder:
     """See the module.
 
-    Memory: ``hits``, cycles in a row with cause to act; ``now``, the time of the last snapshot in the averages; and by
-    broker ``ema`` (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the
-    last decision).
+    Memory: ``hits``, cycles in a row with a reason to act; ``now``, the time of the last snapshot in the averages; and
+    by broker ``ema`` (smoothed usage, ratio), ``throughput`` (smoothed, bytes/s) and ``unloaded`` (epoch seconds of the
+    last unload).
     reports: makes the brokers' reports.
     """
 
@@ -264,7 +269,7 @@ class TransferShedder:
         return self.outcome(cluster, sheddable, memory).shedding
 
     def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> TransferOutcome:
-        """The answer of `shed`, and the spread of the brokers' usage before and after it."""
+        """The result of `shed`, and the spread of the brokers' usage before and after it."""
         p = self.params
         survey = Survey(
             cluster,

@@ -1,1 +1,1 @@
-"""Trim: Trimtab's own strategy, which replays the last minutes with the owners that bundles have now."""
+"""Trim: Trimtab's own strategy, which replays the last minutes with the current owners of the bundles."""

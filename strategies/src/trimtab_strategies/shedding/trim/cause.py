@@ -1,44 +1,49 @@
 """When Trim acts: a difference that has lasted in the replay, and a plan whose gain is worth its moves.
 
-A window is a number of minutes. low_i is the least, high_i the largest distance of broker i from its target in it, with
-the doubt of the model taken off, or added. There is a cause when
+A window is a number of minutes. low_i is the least distance of broker i from its target in the window, less the doubt
+of the model. high_i is the largest distance, plus the doubt. There is a cause when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
-Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first: twelve points act after eight minutes, 45 points
-after two or three, a burst of a minute never. A plan pays when
+Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first. So twelve points lead to a plan after eight
+minutes, 45 points after two or three, and a burst of one minute never does. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
-Points above 85 % count three times, above 95 % twenty times. A difference will last as long as it has lasted: the
-window, but an hour after eight minutes, and at least 20 minutes within a campaign. A campaign lasts three minutes after
-each plan. Where the load of the whole cluster has just begun, or all brokers have just started, the difference is how
-its bundles were placed, and not what one of them does: it will last for 20 minutes, too.
+Points above 85 % count three times, points above 95 % twenty times. A difference is expected to last as long as it has
+lasted: the length of the window. After eight minutes it is expected to last an hour, and within a campaign at least 20
+minutes. A campaign is the three minutes after a plan. If the load of the whole cluster has just begun, or all brokers
+have just started, a difference is due to placement and not to the load of one bundle. So it is expected to last at
+least 20 minutes, too.
 
-Two memories make it patient. An excess is a little more than `hot`, until half of that is left. One that ended by
-itself is a spike: for an hour, only what lasts one and a half times as long counts; a broker that is above 85 % for the
-whole window needs no such patience, nor does a campaign. A background that rose and fell again is one too, whatever was
-moved meanwhile, unless it falls within a campaign. And what is unusual must last longer, unless its broker is above 85
-%: a background above the usual one for seven minutes; and in the first half hour, in which it can't know of spikes, a
-load that was not usual for its bundles in the minutes before for twelve. Where the load of the whole cluster has just
-begun, no load is unusual.
+Two rules make Trim patient.
 
-What owners cause is no spike: an excess of a broker whose bundles changed since, or in the three minutes before; of all
-brokers when one left or started; and a background that began in the three minutes after bundles came.
+1. It remembers spikes for an hour. An excess begins a little above `hot`, and ends at about half of that. If it ends by
+   itself, it is a spike. A broker that is as far below the median broker counts in the same way. After a spike, only a
+   difference that lasts one and a half times as long, plus a minute, is a cause. That does not apply to a broker that
+   is above 85 % for the whole window, nor within a campaign. A background that rises and falls again is a spike, too,
+   even if bundles move meanwhile, unless it falls within a campaign.
+2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
+   minutes. In its first half hour Trim knows of few spikes. Then load that was not usual for its bundles in the earlier
+   minutes must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
 
-A small difference that stays is a cause, too: what two thirds of `hot` and `apart` reach for an hour. In between, the
+What owners cause is no spike: an excess of a broker whose bundles changed since, or in the three minutes before it
+began; an excess of any broker when one left or started; and a background that began in the three minutes after bundles
+came.
+
+A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. Before, the
 limits fall in proportion.
 
-A broker that has hardly any bundles needs none of this: it is empty whatever the load does. It is filled after two
+A broker that has hardly any bundles needs no patience: it is empty whatever the load does. It is filled after two
 minutes.
 
 Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
 ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
-it), ``brokers.answered`` (epoch seconds of a plan that touched the broker meanwhile), ``brokers.owns`` (a checksum of
-its bundles), ``brokers.changed`` (epoch seconds at which they last changed), ``spikes`` ([end, minutes] of the last
-hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (its brokers, each with a checksum of the bundles
-that it had, until the next decision), ``born`` (epoch seconds of the first decision), ``wide``
+the usual one), ``brokers.answered`` (epoch seconds of a plan that touched the broker since then), ``brokers.owns`` (a
+checksum of its bundles), ``brokers.changed`` (epoch seconds at which they last changed), ``spikes`` ([end, minutes] of
+the last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (the brokers of that plan, each with a
+checksum of its former bundles, until the next decision), ``born`` (epoch seconds of the first decision), ``wide``
 (epoch seconds since which two thirds of a cause have lasted; null: they have not).
 """
 
@@ -59,48 +64,49 @@ from trimtab_strategies.shedding.trim.readings import SETTLES, middle, zeroed
 from trimtab_strategies.shedding.trim.replay import Replay
 
 WINDOWS = (8, 6, 5, 4, 3, 2)
-"""Minutes, in the order in which they are tried."""
+"""Windows in minutes, in the order in which they are tried."""
 
 SURE = 3
-"""Minutes below which an unusual load is no cause even on a broker above 85 %."""
+"""In windows shorter than this (minutes), an unusual load is no cause even on a broker above 85 %."""
 
 EXCESS, STILL = 16 / 15, 8 / 15
-"""Times `hot` above its target from which a broker is in excess, and down to which it still is.
+"""A broker is in excess from the first multiple of `hot` above its target on, until it is at the second one.
 
-Lower limits remember more and longer spikes: Trim then waits too long for tenants whose load steps up or down.
+With lower limits Trim would remember more and longer spikes. It would then wait too long when a tenant's load steps up
+or down.
 """
 
 SURGE, LOUD = 12.0, 7.0
 """Minutes that an unusual load, and an unusual background, must last."""
 
 CAMPAIGN = 3.0
-"""Minutes after a plan in which a smaller cause suffices."""
+"""Minutes after a plan in which a smaller difference suffices."""
 
 NARROW, NARROWS = 2 / 3, 60.0
-"""Ratio of the usual cause that suffices once it has lasted for so many minutes; before, in proportion."""
+"""Ratio of `hot` and `apart` that suffices once it has lasted for so many minutes."""
 
 BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
 
 _HOUR = 3600.0
-_DUE_TO_OWNERS = 60 * SETTLES  # seconds after a change of a broker's bundles in which an excess begins that it causes
+_DUE_TO_OWNERS = 60 * SETTLES  # an excess that begins within so many seconds of a change of bundles is due to it
 _YOUNG = 1800.0  # seconds
 _RISES = 0.1  # points by which the usual background follows a higher one, per decision
-_PATIENCE = 1.5  # times the longest spike that an excess must last
-_OFTEN = 60.0  # minutes that a difference will last which has lasted for the longest window
-_AT_LEAST = 20.0  # minutes that it will last within a campaign, or where the load has just begun
+_PATIENCE = 1.5  # an excess must last for this multiple of the longest spike
+_OFTEN = 60.0  # minutes that a difference is expected to last after the longest window
+_AT_LEAST = 20.0  # minutes that it is expected to last within a campaign, or if the load has just begun
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What the memory knows of the brokers' excesses. now: epoch seconds. since: (n,) NaN: not in excess. below: (n,)
-    since when a broker is as far below its target, compared with the median broker.
+    """What is remembered of the brokers' excesses. All times are epoch seconds.
 
-    calm: (n,) usual background, cores. loud: (n,) epoch seconds since which it is higher, NaN: it is not. answered:
-    (n,) epoch seconds of a plan that touched the broker meanwhile, NaN: none did. spike: minutes of the longest excess
-    of the last hour that ended by itself. campaign: whether one is on. young: whether it is too new to know of spikes.
-    wide: minutes for which brokers have been nearly far enough apart. filling: whether brokers without bundles are
-    filled, which needs no patience. begun: whether the load of the cluster has just begun.
+    since: (n,) since when a broker is in excess, NaN: it is not. below: (n,) since when it is as far below the median
+    broker. calm: (n,) usual background, cores. loud: (n,) since when the background is higher, NaN: it is not.
+    answered: (n,) time of a plan that touched the broker since then, NaN: none did. spike: minutes of the longest spike
+    of the last hour. campaign: whether there is one now. young: whether Trim is too new to know of spikes. wide:
+    minutes for which two thirds of a cause have lasted. filling: whether brokers without bundles are filled, which
+    needs no patience. begun: whether the load of the cluster has just begun.
     """
 
     now: float
@@ -123,21 +129,21 @@ class Watch:
 
     @property
     def share(self) -> float:
-        """Ratio of `hot` and `apart` that is a cause: less within a campaign, and for a small difference that stays."""
+        """Ratio of `hot` and `apart` that suffices: less within a campaign, and for a small difference that stays."""
         return 1 / 3 if self.campaign else 1 - (1 - NARROW) * min(self.wide / NARROWS, 1.0)
 
     @property
     def patience(self) -> float:
-        """Minutes that a difference must last."""
+        """Minutes that a difference must last because of earlier spikes; 0 without any."""
         return _PATIENCE * self.spike + 1 if self.spike and not self.filling else 0.0
 
     def windows(self, minutes: int) -> list[int]:
-        """The windows that may be tried with so many minutes in the ring."""
+        """The windows that may be tried when the ring has so many `minutes`."""
         least = 0.0 if self.campaign else min(self.patience, WINDOWS[0])
         return [window for window in WINDOWS if least <= window <= minutes]
 
     def life(self, window: int) -> float:
-        """Minutes that a difference will last which has lasted for `window`."""
+        """Minutes that a difference is expected to last after it has lasted for `window`."""
         lasts = _OFTEN if self.filling or window == WINDOWS[0] else float(window)
         return max(lasts, _AT_LEAST) if self.campaign or self.begun else lasts
 
@@ -150,9 +156,9 @@ def watched(
     changed, memory = _changed(replay.minutes.cluster, replay.minutes.owned, memory)
     before = {what: recall(memory, what, names) for what in ("since", "below", "loud")}
     moved = {what: changed >= begun - _DUE_TO_OWNERS for what, begun in before.items()}
-    moved["loud"] &= changed <= before["loud"]  # a move that comes later does not end a program
+    moved["loud"] &= changed <= before["loud"]  # a later move does not end another program's load
     since, ended = _followed(away - doubt, before["since"], now, hot, moved["since"])
-    lower = middle(away) - away - doubt  # a program on one machine puts all others below the level alike
+    lower = middle(away) - away - doubt  # another program on one machine puts all others equally far below the level
     below, filled = _followed(lower, before["below"], now, hot, moved["below"])
     model = replay.model
     background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
@@ -161,7 +167,7 @@ def watched(
     loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    fell = [] if campaign else fell  # what brokers take while bundles arrive, or while they catch up, is no program
+    fell = [] if campaign else fell  # CPU for bundles that arrive, or to catch up, is no other program
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
@@ -180,10 +186,10 @@ def watched(
 def _followed(
     excess: FloatArray, since: FloatArray, now: float, hot: float, moved: BoolArray
 ) -> tuple[FloatArray, list[float]]:
-    """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of those no longer in it.
+    """Since when each broker is in `excess` (n, points), NaN if it is not; and how many minutes each ended one lasted.
 
-    A figure that trembles around the limit does not end anything. moved: (n,) brokers whose excess the owners explain:
-    it does not end by itself, and is left out.
+    A value that varies around the limit does not end an excess. moved: (n,) brokers whose excess owners explain. They
+    are left out of the minutes, because such an excess does not end by itself.
     """
     known, begins = np.isfinite(since), excess > EXCESS * hot
     if not (somewhere(known) or somewhere(begins)):
@@ -194,9 +200,9 @@ def _followed(
 
 
 def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> tuple[FloatArray, dict[str, Any]]:
-    """When the bundles of each broker last changed (n,), epoch seconds, NaN never; and the memory.
+    """When the bundles of each broker last changed (n,), epoch seconds, NaN if never; and the memory.
 
-    When a broker leaves, or starts, the level changes for all of them.
+    When a broker leaves or starts, the level changes for all. So that counts as a change for each broker.
     """
     names, now = cluster.brokers.names, cluster.now
     before, owns = recall(memory, "owns", names), owned.fingerprints.astype(np.float64)
@@ -208,7 +214,7 @@ def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> t
 
 
 def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -> dict[str, Any]:
-    """The memory without a campaign whose plan moved nothing: it was only shown, or a limit held all of it back."""
+    """The memory without a campaign whose plan moved nothing, because it was only shown, or a limit held all back."""
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept
@@ -220,7 +226,7 @@ def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
     """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself.
 
-    If their background is loud, the plan answers it: what is left of it needs no more patience.
+    If their background is above the usual one, the plan has reacted to it. What is left of it needs no more patience.
     """
     for what in ("since", "below"):
         memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
@@ -231,7 +237,7 @@ def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, n
 
 @dataclass(frozen=True)
 class Cause:
-    """How far brokers are from their targets in a window: (n,) points, with doubt counted against acting."""
+    """How far brokers are from their targets in a window, in points. See the module for low (n,) and high (n,)."""
 
     window: int
     low: FloatArray
@@ -247,24 +253,24 @@ class Cause:
 
     @property
     def hottest(self) -> float:
-        """Points of the broker farthest above its target."""
+        """How many points the hottest broker is above its target."""
         return float(self.low.max())
 
     @property
     def range(self) -> float:
-        """Points between the brokers farthest above and below, of one pool."""
+        """Points between the brokers farthest above and below their targets, within one pool."""
         return widest(self.low, self.high, self.pools)
 
 
 def may_differ(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> bool:
-    """Whether `window`, or a longer one, may show a cause: a longer one shows no more than this one."""
+    """Whether `window`, or a longer one, may show a cause. A longer one never shows a larger difference."""
     return _shown(replay, window, hot * watch.share, apart * watch.share).given
 
 
 def cause(replay: Replay, watch: Watch, window: int, *, hot: float, apart: float) -> Cause:
     """The cause that `window` shows."""
     shown = _shown(replay, window, hot * watch.share, apart * watch.share)
-    if watch.filling or not shown.given:  # patience only takes causes away
+    if watch.filling or not shown.given:  # patience can only remove a cause
         return shown
     low, high = _patient(replay, watch, window, shown.low, shown.high)
     return replace(shown, low=low, high=high)
@@ -276,7 +282,7 @@ def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
 
 
 def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
-    """The largest `low` (n,) less the least `high` (n,) of a pool."""
+    """The largest `low` (n,) less the least `high` (n,), within the pool where that is most."""
     if not somewhere(pools):
         return float(low.max() - high.min())
     return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))
@@ -285,7 +291,7 @@ def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
 def _patient(
     replay: Replay, watch: Watch, window: int, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """`low` and `high` (n,) in which a surge counts only as far as it is usual, until it has lasted."""
+    """`low` and `high` (n,) without unusual load that has not lasted long enough."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
     believed = busy | (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
     calm = replay.away_with(np.where(believed, replay.model.background[-1], watch.calm))
@@ -306,7 +312,7 @@ def _patient(
 def relief(usage: FloatArray, after: FloatArray, target: FloatArray, explained: BoolArray) -> float:
     """Points that a change from `usage` to `after` (n, percent) takes off brokers above their `target` (n, percent).
 
-    explained: (n,) brokers whose bundles alone explain their usage; only there do points above 85 % count for more.
+    explained: (n,) brokers whose bundles alone explain their usage. Only for these, points above 85 % count for more.
     """
     return float((_weighed(usage, target, explained) - _weighed(after, target, explained)).sum())
 

@@ -1,4 +1,4 @@
-"""What Trim says of a decision: which broker, how far from its level, since when, and what would make it act.
+"""What Trim says about a decision: which broker, how far from its level, for how long, and what would make Trim act.
 
 `trimtab explain`, conditions and Events show these texts.
 """
@@ -20,8 +20,8 @@ class Worth:
     """A plan weighed against its price.
 
     moves: number of bundles that move. gained: points that it takes off brokers above their level. life: minutes that
-    the difference will probably last. price: point-minutes that it must be worth. cut: ratio 0-1 of all clients that it
-    disconnects, NaN unknown.
+    the difference will probably last. price: point-minutes that it must save. cut: ratio 0-1 of all clients that it
+    disconnects, NaN if unknown.
     """
 
     moves: int
@@ -44,7 +44,7 @@ class Worth:
 def above(names: Sequence[str], found: Cause) -> str:
     """The broker farthest above its level in a window: ``broker-4 was 12.0 points above its level for 8 minutes``.
 
-    names: of the brokers.
+    names: those of the brokers.
     """
     minutes = counted(found.window, "minute")
     if found.hottest >= found.hot:
@@ -55,7 +55,7 @@ def above(names: Sequence[str], found: Cause) -> str:
 
 
 def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
-    """The brokers (rows) with the largest `low` and the least `high` (n, points), of the pool that differs most."""
+    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool that differs most."""
     if not pools.any():
         return _most(low), _most(-high)
     rows = max(
@@ -66,7 +66,7 @@ def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]
 
 
 def _most(points: FloatArray) -> int:
-    """The row of the largest; the first of those that look alike."""
+    """The row of the largest of `points`; the first of those that are equal as printed."""
     return int(points.round(3).argmax())
 
 
@@ -76,9 +76,9 @@ def made(names: Sequence[str], found: Cause, worth: Worth) -> str:
 
 
 def not_worth(names: Sequence[str], found: Cause, worth: Worth, watch: Watch, *, price: float, least: float) -> str:
-    """Why a cause leads to no moves, and what would make them. price, least: the parameters `price` and `worth`."""
+    """Why a cause leads to no moves, and what would change that. price, least: the parameters `price` and `worth`."""
     if not worth.moves:
-        none = f"no move takes off so much that it pays (trim.price is {price:g}: less makes moves cheaper)"
+        none = f"no move gains enough to be worth its price (trim.price is {price:g}: less makes moves cheaper)"
         return f"{above(names, found)}; {none}"
     needed = f"worth it from {worth.price:.0f} on"
     if found.window < WINDOWS[0] and worth.gained * watch.life(WINDOWS[0]) >= worth.price:
@@ -95,7 +95,7 @@ def below_floor(busiest: float, floor: float) -> str:
 
 
 def filled(names: Sequence[str], moves: int, cut: float) -> str:
-    """Why the brokers `names` are filled. cut: ratio 0-1 of all clients that `moves` moves disconnect, NaN unknown."""
+    """Why the brokers `names` are filled. cut: ratio 0-1 of all clients that are disconnected, NaN: unknown."""
     clients = "" if np.isnan(cut) else f" and cut {100 * cut:.1f} % of the clients"
     have = "has hardly any bundles" if len(names) == 1 else "have hardly any bundles"
     return f"{some(names)} {have}; {counted(moves, 'move')} would change that{clients}"
@@ -104,7 +104,7 @@ def filled(names: Sequence[str], moves: int, cut: float) -> str:
 def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watch, *, hot: float, apart: float) -> str:
     """How far brokers are from their levels now, and what a plan needs.
 
-    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: points of which one is a cause.
+    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: the parameters. Either is a cause.
     """
     top, bottom = _ends(away, away, pools)
     if away.max() >= hot:
@@ -123,7 +123,7 @@ def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watc
 
 
 def _needed(share: float, hot: float, apart: float) -> str:
-    """The points of a cause. share: see `Watch`."""
+    """The points that a plan needs, in words. share: see `Watch`."""
     if share == 1:
         return f"a plan needs {hot:g} points (trim.hot) or {apart:g} (trim.apart)"
     of = f"{100 * share:.0f} % of trim.hot and trim.apart"
@@ -131,7 +131,7 @@ def _needed(share: float, hot: float, apart: float) -> str:
 
 
 def _longer(watch: Watch, lasted: float) -> str:
-    """For how long a difference must last that has `lasted` for so many minutes."""
+    """For how long a difference must last, in words. lasted: minutes for which it has lasted."""
     text = f" that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes, the larger the sooner"
     if watch.patience:
         ended = f"one of {watch.spike:.0f} minutes ended by itself within the last hour"

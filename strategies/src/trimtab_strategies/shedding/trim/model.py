@@ -2,28 +2,28 @@
 
     cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U = bytes/s in + bytes/s out + price of a message * msg/s
 
-The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so mixed machines need no declaration.
-The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a sidecar.
+The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so nobody has to declare what machines
+there are. The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a sidecar.
 
-A slope has two sources. The ratio r = median of (cpu - idle) / U holds where no other program runs. Differences between
-two minutes hold always, as a steady background cancels; they need load that changes, and every landed move changes it.
-The ratio is the prior, drawn towards the pool (the median of all brokers with as many cores) as far as it is uncertain.
-The differences are the evidence:
+A slope has two sources. The ratio r = median of (cpu - idle) / U is right only if no other program runs. Differences
+between two minutes are always right, because a steady background cancels out. They need load that changes, and every
+landed move changes it. The ratio is the prior. As far as it is uncertain, it is drawn towards the pool: the median of
+all brokers with as many cores. The differences are the evidence:
 
     a ~ N(pool + t d, max(5 % of the pool, |d|)^2),  d = r - pool,  t = (1 - 3 ln(n) e^2 / d^2)+
     e = 1.25 sd(r) / sqrt(count); sd is at least the usual one
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
-Of n brokers of a kind, one is always off by chance: t believes a difference only as far as it exceeds that. The doubt
-of a slope is e, but no more than the slope differs from the pool. With fewer than 3 samples t is half of that, and the
-doubt is |d| more. Brokers of different kinds are compared by their pools, so where there are several kinds the doubt is
-the error of the pool more, e / sqrt(n).
+Of n brokers of one kind, one always differs by chance. So t counts a difference only as far as it exceeds chance. The
+doubt of a slope is e, but at most the slope's distance from the pool. With fewer than 3 samples t is half as large, and
+|d| is added to the doubt. Brokers of different kinds are compared by their pools. So if there are several kinds, the
+error of the pool, e / sqrt(n), is added to the doubt.
 
-A slope is never so high that the bundles alone would take more CPU than was measured, by the median of the ring.
+A slope is never so high that the bundles alone would take more CPU than was measured (median of the recent samples).
 
-Up to 8 samples the ratio is their median. Later ones are averaged into it; one that is more than 1.5 sd off counts as
-1.5 sd off. Where the ring's median is clearly elsewhere, the ratio follows it, by at most 0.4 % a minute. So a jump of
-CPU without a jump of traffic is background, not slope.
+Up to 8 samples the ratio is their median. Later samples are averaged into it. One that is more than 1.5 sd off counts
+as 1.5 sd off. If the median of the recent samples is clearly different, the ratio follows it, by at most 0.4 % a
+minute. So a jump of CPU without a jump of traffic is background, not slope.
 
 Memory: that of `readings`; ``brokers.ratio``, ``brokers.count``, ``brokers.information``, ``brokers.drift``; and
 ``learned`` (epoch seconds of the first sample of the newest row that was learned from).
@@ -53,14 +53,14 @@ from trimtab_strategies.shedding.trim.readings import (
 )
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
-_FEW_SAMPLES = 3  # below which a ratio is hardly known
-_SETTLED = 8  # samples from which on the ratio follows slowly
-_FOLLOWS = 0.004  # ratio by which it follows per minute
-_OUTLYING = 1.5  # standard deviations beyond which a sample counts no more
-_ELSEWHERE = 2.0  # errors of the ring's median beyond which it is clearly elsewhere
-_BY_CHANCE = 3.0  # times ln(brokers): the square of the errors by which the farthest of them may be off
-_FORGET = 0.995  # of the evidence, per minute
-_OWN = 0.05  # ratio of the pool by which brokers of a kind differ in any case
+_FEW_SAMPLES = 3  # with fewer samples a ratio is hardly known
+_SETTLED = 8  # with more samples the ratio changes slowly
+_FOLLOWS = 0.004  # ratio by which it may change per minute
+_OUTLYING = 1.5  # standard deviations by which a sample counts at most
+_ELSEWHERE = 2.0  # the ring's median is clearly different if it is off by so many of its errors
+_BY_CHANCE = 3.0  # the farthest of n brokers may be off by sqrt(3 ln(n)) errors
+_FORGET = 0.995  # ratio of the evidence that is kept per minute
+_OWN = 0.05  # ratio of the pool by which brokers of one kind may always differ
 _LEAST_NOISE = 0.002  # ratio of a broker's cores
 _MOST_COUNTED = 60.0  # samples
 
@@ -69,9 +69,9 @@ _MOST_COUNTED = 60.0  # samples
 class BrokerModel:
     """The model of n brokers over the k minutes of the ring.
 
-    slope: (n,) cores per byte/s. background: (k, n) cores, `idle` (n,) of them without any load. doubt: (n,) cores per
-    byte/s by which the slope may be off. cores: (n,) NaN unknown. nic: (n, 2) bytes/s in and out, inf where it is
-    unknown. message: bytes that cost as much as one message.
+    slope: (n,) cores per byte/s. background: (k, n) cores. idle: (n,) the part of it that the broker uses without load.
+    doubt: (n,) cores per byte/s by which the slope may be off. cores: (n,) NaN if unknown. nic: (n, 2) limits of
+    bytes/s in and out, inf if unknown. message: bytes that cost as much as one message.
     """
 
     slope: FloatArray
@@ -83,7 +83,7 @@ class BrokerModel:
     message: float
 
     def only(self, brokers: BoolArray) -> BrokerModel:
-        """The model of `brokers` (mask, n)."""
+        """The model reduced to `brokers` (mask, n)."""
         return replace(
             self,
             slope=self.slope[brokers],
@@ -132,11 +132,11 @@ def learned(
 
 @dataclass(frozen=True)
 class _Ratios:
-    """What CPU per work tells of each broker's slope, (n,) cores per byte/s.
+    """What CPU per work shows about each broker's slope; all are (n,) cores per byte/s.
 
-    ratio: its own, NaN unknown. pool: of its kind. spread: standard deviation. error: by which the ratio may be off.
-    more: by which it may be off beside that, as there are few samples, or as the pool is off. prior: the ratio, drawn
-    towards the pool. sd: standard deviation of the prior.
+    ratio: its own, NaN if unknown. pool: that of its kind. spread: standard deviation of the samples. error: how much
+    the ratio may be off. more: how much more it may be off because there are few samples, or the pool is off. prior:
+    the ratio, drawn towards the pool. sd: standard deviation of the prior.
     """
 
     ratio: FloatArray
@@ -149,7 +149,7 @@ class _Ratios:
 
     @classmethod
     def of(cls, readings: BrokerReadings, before: FloatArray, count: FloatArray, fresh: BoolArray) -> _Ratios:
-        """The ratios after a minute. before: (n,) ratios. count: (n,) samples. fresh: (n,) brokers with a new one."""
+        """The ratios after a minute. before: (n,) last ratios. count: (n,) samples. fresh: (n,) with a new sample."""
         found = median(readings.each)
         found = np.where(np.isnan(found), before, found)
         spread = _spread(readings.each, found)
@@ -169,7 +169,7 @@ class _Ratios:
         return cls(ratio, pool, spread, noise, more, pool + away * trust, sd)
 
     def slope(self, readings: BrokerReadings, information: FloatArray, drift: FloatArray) -> FloatArray:
-        """The slopes (n,), by the ratios and the evidence."""
+        """The slopes (n,) that follow from the ratios and the evidence."""
         prior, sd = self.prior, self.sd
         slope = (prior / sd**2 + drift) / (1 / sd**2 + information) if everywhere(sd > 0) else prior
         each = np.where(readings.known.any(axis=0), readings.each, readings.whole)
@@ -181,7 +181,7 @@ class _Ratios:
 
 
 def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
-    """Whether the newest minute is one that was not learned from."""
+    """Whether the model has not yet learned from the newest minute."""
     return float(recent.time[-1]) - float(memory.get("learned", -np.inf)) >= NEW_ROW
 
 
@@ -198,10 +198,10 @@ def _followed(
 
 
 def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Information and drift (n,) of the newest difference between two minutes; none from a full machine."""
+    """Information and drift (n,) from the newest difference between two minutes; 0 for a full machine."""
     work = np.where(np.isnan(cpu), np.nan, work)
     changed, caused = cpu[1:] - carried_on(cpu)[:-1], work[1:] - carried_on(work)[:-1]
-    # not from the minute after a gap: caches of a broker that just received bundles may still be cold
+    # not in the minute after a gap: caches of a broker that just received bundles may still be cold
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     known = left[~np.isnan(left)]
@@ -216,8 +216,8 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
 def _spread(values: FloatArray, middles: FloatArray) -> FloatArray:
     """Standard deviation over the rows (k, n) -> (n,), from the median step between two readings.
 
-    So one jump, or one false reading, does not count as noise. It is at least the usual ratio of `middles` (n,), as few
-    readings may be alike by chance. 0 where nothing is known.
+    So one jump, or one false reading, does not count as noise. Relative to `middles` (n,) it is at least that of the
+    median broker, because a few readings may be equal by chance. 0 where nothing is known.
     """
     if len(values) < 2:  # noqa: PLR2004
         return np.zeros(len(middles))

@@ -1,4 +1,4 @@
-"""What the owners of bundles come to for each broker: a checksum of the names of its bundles, and their number."""
+"""The bundles of each broker, as a checksum of their names and as their number."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """The bundles of `brokers` brokers. names: of m bundles. owner: (m,) rows, -1 none."""
+    """The bundles of `brokers` brokers. names: names of m bundles. owner: (m,) rows, -1 if none."""
 
     names: tuple[str, ...] = ()
     owner: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     brokers: int = 0
 
     def after(self, names: tuple[str, ...], owner: IntArray, brokers: int) -> Owned:
-        """Those of the next decision: the same object if nothing has changed, with all that is known of them."""
+        """The owners of the next decision: the same object if nothing has changed, so what it has computed is kept."""
         same = brokers == self.brokers and (names is self.names or names == self.names)
         same = same and (owner is self.owner or np.array_equal(owner, self.owner))
         return self if same else Owned(names, owner, brokers)
 
     @cached_property
     def fingerprints(self) -> IntArray:
-        """(n,) see the function."""
+        """(n,) see the function `fingerprints`."""
         return fingerprints(self.names, self.owner, self.brokers)
 
     @cached_property
@@ -44,5 +44,5 @@ def fingerprints(names: tuple[str, ...], owner: IntArray, brokers: int) -> IntAr
 
 @lru_cache(maxsize=2)
 def _checksums(names: tuple[str, ...]) -> FloatArray:
-    """CRC-32 (m,) of each name. Cached, as names seldom change from one decision to the next."""
+    """CRC-32 (m,) of each name. Cached, because names rarely change between decisions."""
     return np.array([crc32(name.encode()) for name in names], dtype=np.float64)

@@ -1,14 +1,14 @@
-"""Where Trim places a bundle that has no owner, and the children of a split: where the busiest resource stays lowest.
+"""Where Trim places bundles without an owner, and the children of a split: where the busiest resource stays lowest.
 
-Idea. The busiest resource of a broker decides how well it serves. Of many bundles, the heaviest is placed first.
+Idea. The busiest resource of a broker decides how well it serves. Of several bundles, the heaviest is placed first.
 
 Formula. A bundle is expected to cost as much CPU as its traffic costs on average over all brokers. CPU, network in and
-network out count alike, each as a ratio of its limit. What a broker uses right now is set off against the averages of
-its bundles, so that the noise of one sample does not attract bundles. A bundle without known load goes to the broker
-with the fewest bundles of those within 3 points of the idlest.
+network out count equally, each as a ratio of its limit. A broker's usage is corrected by the difference between the
+averages and the newest samples of its bundles, so that the noise of one sample does not attract bundles. A bundle
+without known load goes to the broker with the fewest bundles of those within 3 points of the idlest.
 
-When it helps. A broker is lost or joins, or a bundle is split: the load is level at once. When it hurts. Machines whose
-cores differ in speed: the cost is an average until the shedder corrects it.
+When it helps. When a broker is lost or joins, or a bundle is split, the load is even immediately. When it hurts.
+Machines whose cores differ in speed: the cost is an average until the shedder corrects it.
 
 Source. Trimtab's own.
 """
@@ -27,8 +27,8 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
 
 _RESOURCES = [CPU, NETWORK_IN, NETWORK_OUT]
-_ALIKE = 1e-9  # ratio of usage up to which brokers are equally good
-_ALIKE_UNKNOWN = 0.03  # the same for a bundle without known load: then the broker with the fewest bundles gets it
+_ALIKE = 1e-9  # brokers whose usage (ratio) differs by no more than this are equally good
+_ALIKE_UNKNOWN = 0.03  # the same for a bundle without known load; the broker with the fewest bundles then gets it
 
 
 class TrimPlacementParams(StrategyParams):
@@ -60,14 +60,14 @@ class TrimPlacement:
 
 
 def _cost(cluster: ClusterLoad) -> float:
-    """Cores that a byte/s costs, on average over all brokers; 0 without traffic."""
+    """The number of cores that a byte/s costs, on average over all brokers; 0 without traffic."""
     total = float(cluster.bundles.short_throughput.sum())
     cpu = cluster.brokers.usage[:, CPU]
     return float(cpu[np.isfinite(cpu)].sum()) / total if 0 < total < np.inf else 0.0
 
 
 def _steadier(cluster: ClusterLoad, candidates: IntArray, cost: float) -> FloatArray:
-    """Usage (c, 3) by which the candidates' bundles usually cause more than in their newest samples."""
+    """Usage (c, 3) that the candidates' bundles cause by their averages, less that by their newest samples."""
     short, newest = cluster.bundles.by_newest
     more = np.zeros((len(cluster.brokers), 2))
     more[: len(short)] = short - newest

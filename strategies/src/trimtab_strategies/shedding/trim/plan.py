@@ -4,14 +4,14 @@
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
-away is a broker's distance from its target in its busiest resource, with the model's doubt taken off. Of the two
-hottest givers and six coldest takers the move with the best gain / sqrt(price) is taken, then the next on the load as
-it will be. When no move is worth it, a swap of two bundles is tried under the same rule. A taker ends at or below its
-target.
+away is the distance of a broker's busiest resource from its target, less the model's doubt. Trim considers the moves
+from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price),
+then the next one by the load after that move. When no move is worth its price, a swap of two bundles is tried under the
+same rule. A taker ends up at or below its target.
 
-What grows is planned with the load that it will have in a few minutes (`AHEAD`).
+Bundles that grow or shrink are planned with the load that they will have in a few minutes (`AHEAD`).
 
-The price is for a share of a broker's bundles, not for a bundle, so one default fits 30 and 600 bundles on a broker.
+The price is divided by the number of bundles per broker. So one default fits 30 and 600 bundles per broker.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ from trimtab_strategies.shedding.trim.readings import middle
 from trimtab_strategies.shedding.trim.replay import Replay, targets, used
 
 GIVERS, TAKERS = 2, 6
-"""Brokers that are compared for each move: the hottest and the coldest."""
+"""Numbers of the hottest and of the coldest brokers that are considered for each move."""
 
 FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
-"""PlanBounds of a bundle's clients, in times the average."""
+"""Bounds of a bundle's number of clients, as multiples of the average."""
 
 AHEAD, MOST_GROWTH = 6.0, 0.5
 """Minutes ahead for which the load is planned, and the ratio by which a bundle may grow until then."""
 
 USUAL_GAP = 0.8
-"""Seconds for which a move interrupts publishers on real brokers, median (docs/side-by-side.md): it costs 1."""
+"""Median seconds for which a move interrupts publishers on real brokers (docs/side-by-side.md). Its factor is 1."""
 
 LEAST_GAP, MOST_GAP = 0.5, 2.0
 """Bounds of the factor by which a longer or shorter interruption changes the price."""
 
 AGAIN = 4.0
-"""Price of a bundle that has just moved, in times its own; it falls to 1 within an hour."""
+"""Factor on the price of a bundle that has just moved. It falls to 1 within an hour."""
 
 ROUNDING = 1e-4
-"""Points by which a broker may be above its target and still counts as at it: samples are 32-bit floats."""
+"""A broker counts as at its target up to so many points above it, because samples are 32-bit floats."""
 
-_SWAPPED = 40  # bundles of each end that are considered for a swap
+_SWAPPED = 40  # bundles of each broker that are considered for a swap
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """Bundles (rows) from `source` to `destination` (rows), and the bundle that comes back in a swap (-1: none)."""
+    """A bundle (row) that goes from `source` to `destination` (rows), and the one that a swap returns (-1: none)."""
 
     bundle: int
     source: int
@@ -68,7 +68,7 @@ def rows_of(moves: Sequence[PlannedMove]) -> list[int]:
 
 
 def spread_by_load(rows: IntArray, load: FloatArray, most: int) -> IntArray:
-    """At most `most` of the bundles `rows`, evenly spread over them by their work. load: (m, 3) as in `PlannedLoad`."""
+    """At most `most` of the bundles `rows`, evenly spaced in the order of their work. load: as in `PlannedLoad`."""
     if len(rows) <= most:
         return rows
     order = np.argsort(load[rows, 0], kind="stable")
@@ -79,8 +79,9 @@ def spread_by_load(rows: IntArray, load: FloatArray, most: int) -> IntArray:
 class PlanBounds:
     """What a plan may do.
 
-    movable: (m,). receivers: (n,). most: moves in all. per_broker: moves from and to each broker. price: points^2 for
-    all bundles of an average broker. destinations: None if each bundle may go to every receiver.
+    movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: moves in all. per_broker: moves
+    from, and to, each broker. price: points^2 for all bundles of an average broker. destinations: None if each bundle
+    may go to every receiver.
     """
 
     movable: BoolArray
@@ -98,9 +99,9 @@ class PlanBounds:
 
 
 def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
-    """Price (m,) of moving each bundle; an average one costs 1.
+    """Price (m,) of moving each bundle. An average one costs 1. fixed: ratio that does not depend on clients.
 
-    It costs more if it moved within the hour, and if moves interrupt its namespace for longer than usual.
+    A bundle costs more if it moved within the last hour, or if moves interrupt its namespace for longer than usual.
     """
     clients = np.nan_to_num(np.maximum(cluster.bundles.sessions, 0))
     mean = float(clients.mean()) if len(clients) and clients.any() else 1.0
@@ -111,7 +112,7 @@ def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
 
 
 def _interruption(cluster: ClusterLoad) -> FloatArray:
-    """Factor (m,) on the price: the square root of the namespace's publish gap, in times the usual one."""
+    """Factor (m,) on the price: the square root of the namespace's publish gap / the usual one, within bounds."""
     gaps = np.array([cluster.publish_gaps.get(space, USUAL_GAP) for space in cluster.namespaces])
     factor: FloatArray = np.clip(np.sqrt(gaps / USUAL_GAP), LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
     return factor
@@ -137,7 +138,7 @@ class PlannedLoad:
 
     @classmethod
     def of(cls, replay: Replay, window: int) -> PlannedLoad:
-        """The balance in the last `window` minutes."""
+        """The load in the last `window` minutes, with the growth that is expected."""
         model, minutes = replay.model, slice(-window, None)
         sample = middle(replay.load[minutes])
         growth = 1 + np.clip(replay.growth * AHEAD, -MOST_GROWTH, MOST_GROWTH)
@@ -157,11 +158,11 @@ class PlannedLoad:
         return busiest
 
     def away(self) -> FloatArray:
-        """Distance (n,) from the target, points."""
+        """Distance (n,) from the target, points, without noise."""
         return clear(self.busiest() - self.target, self.noise)
 
     def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
-        """Busiest resource (b, k), percent, of each of `brokers` (b,) with each of `load` (1, k, 3) added to it."""
+        """Percent (b, k) of the busiest resource of each of `brokers` (b,) with each of `load` (1, k, 3) added."""
         usage, unit = self.usage[brokers][:, np.newaxis], self.unit[brokers][:, np.newaxis]
         busiest = usage[..., 0] + unit[..., 0] * load[..., 0]
         for resource in (1, 2):
@@ -175,10 +176,11 @@ class PlannedLoad:
 
 
 def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> PlannedLoad | None:
-    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None: that helps none.
+    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if there is none.
 
-    Where a few bundles link brokers that most can't exchange, one pool has one level. Then all brokers that may get a
-    zone's bundles may be above it, although one of them is far hotter than the others. So they aim at their own mean.
+    A few bundles may link brokers into one pool, with one level, though most of their bundles can't be exchanged. Then
+    all brokers that may get a zone's bundles may be above the level, although one of them is far hotter than the
+    others. So they aim at their own mean.
     """
     if bounds.destinations is None or not len(owner):
         return None
@@ -210,7 +212,7 @@ def least_gain(bounds: PlanBounds, owner: IntArray, brokers: int) -> float:
 
 @dataclass
 class Planner:
-    """Makes one plan on `balance`, which follows it."""
+    """Makes one plan. `balance` is updated with each move."""
 
     balance: PlannedLoad
     owner: IntArray
@@ -221,7 +223,7 @@ class Planner:
     def __post_init__(self) -> None:
         n = len(self.balance.target)
         self._sent, self._received = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-        self._spent = np.zeros(n, dtype=bool)  # givers that have nothing left to give
+        self._spent = np.zeros(n, dtype=bool)  # givers without a move that is worth its price
         self._gave = np.zeros(n, dtype=bool)
         rows = np.flatnonzero(self.bounds.movable & (self.owner >= 0) & (self.balance.load[:, 0] > 0))
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
@@ -234,7 +236,7 @@ class Planner:
         self._swaps: dict[tuple[int, int], tuple[float, PlannedMove] | None] = {}
 
     def run(self) -> list[PlannedMove]:
-        """Take the best move until none is worth its price."""
+        """Take the best move, one after the other, until none is worth its price."""
         while self.room() > 0:
             givers = self._givers()
             if not len(givers):
@@ -261,7 +263,7 @@ class Planner:
         return self._now
 
     def room(self) -> int:
-        """Moves that are left."""
+        """The number of moves that are left."""
         return self.bounds.most - int(self._sent.sum())
 
     def _givers(self) -> IntArray:
@@ -299,7 +301,7 @@ class Planner:
         return float(score.flat[best]), PlannedMove(int(rows[place]), giver, int(takers[taker]))
 
     def _swap(self, giver: int, takers: IntArray) -> tuple[float, PlannedMove] | None:
-        """The best swap of one bundle of `giver` with one of a taker, with its score; none if it may not receive."""
+        """The best swap of a bundle of `giver` with one of a taker, with its score; None if `giver` may not receive."""
         if not self.bounds.receivers[giver]:
             return None
         free = (taker for taker in takers.tolist() if self._sent[taker] < self.bounds.per_broker)
@@ -307,7 +309,7 @@ class Planner:
         return max((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
     def _swap_with(self, giver: int, taker: int) -> tuple[float, PlannedMove] | None:
-        """The best swap between two brokers, with its score. It holds until one of them takes part in a move."""
+        """The best swap between two brokers, with its score. It is kept until one of them takes part in a move."""
         if (giver, taker) not in self._swaps:
             self._swaps[giver, taker] = self._best_swap(giver, taker)
         return self._swaps[giver, taker]
@@ -328,7 +330,7 @@ class Planner:
         return float(score.flat[best]), PlannedMove(int(leaving[out]), giver, taker, int(back[come]))
 
     def _some(self, broker: int) -> IntArray:
-        """Bundles of a broker for a swap."""
+        """Bundles of a broker that are considered for a swap."""
         if broker not in self._sampled:
             self._sampled[broker] = spread_by_load(self._rows[broker], self.balance.load, _SWAPPED)
         return self._sampled[broker]

@@ -1,16 +1,17 @@
-"""What the ring shows of brokers: their CPU and work without readings that mislead, and what a message costs.
+"""What the ring of samples shows about brokers: CPU and work without misleading readings, and what a message costs.
 
     U = bytes/s in + bytes/s out + price of a message * msg/s
 
-A broker takes CPU without any load, too. Brokers of a kind (as many cores) that are loaded differently show how much:
-a line through them begins there. Without it, a broker with little load would seem to pay a high price for its bundles.
+A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with as many cores) that carry different
+loads show how much. It is where a line through them begins. If it were ignored, bundles would seem to cost much on a
+broker with little load.
 
-A machine that is suddenly full, although its bundles do not explain it, is believed in the second minute.
+If a machine is suddenly full, and its bundles do not explain that, the reading counts from the second minute on.
 
-A broker with hardly any traffic tells no slope: its CPU is background.
+A broker with hardly any traffic shows no slope: its CPU is background.
 
 Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
-connect at once. What the broker takes for good is seen by the difference from the minute before they came.
+connect at the same time. Later, the difference from the minute before they came shows what they cost permanently.
 
 Memory: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
 """
@@ -30,33 +31,33 @@ from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArra
 from trimtab_strategies.protocols import recall, remember
 
 FULL = 0.975
-"""Ratio of CPU from which a machine counts as full: it serves less than its clients want."""
+"""From this ratio of CPU on, a machine counts as full: it serves less than its clients want."""
 
 SETTLES = 3.0
 """Minutes after the arrival of bundles in which a broker's CPU is not learned from."""
 
 PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
-"""Prices of a message that are considered, in bytes that cost as much."""
+"""The prices of a message that are compared, in bytes that cost as much."""
 
 _LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
-_FALSE = 1.5  # times the ratio of its kind from which on a full machine's reading is odd
-_GOOD_PART = 0.03  # ratio of its work from which on what arrived disturbs a broker
-_CLEAR = 2.0  # times the noise from which on idle CPU, or a background, is believed
-_ON_A_LINE = 3  # brokers of a kind
-_UNLIKE = 2.0  # times the least load that the largest must be
-_FAR = 0.2  # ratio of the range of loads from which on two brokers show a slope
-_STRAIGHT = 0.06  # ratio of the line's rise by which brokers may be off it
-_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75  # ratio of the cores
+_FALSE = 1.5  # a full machine's reading is odd above this multiple of its kind's ratio cpu / U
+_GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings from this ratio of its work on
+_CLEAR = 2.0  # idle CPU, or a background, counts only above this multiple of the noise
+_ON_A_LINE = 3  # the least number of brokers of a kind for a line
+_UNLIKE = 2.0  # the largest load must be at least this multiple of the least one
+_FAR = 0.2  # two brokers show a slope if their loads differ by more than this ratio of the range
+_STRAIGHT = 0.06  # brokers may be off the line by this ratio of its rise
+_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75  # ratios of the cores: counts as 0; most; most with `_RISE`
 _RISE = 0.2  # ratio of the cores by which the line must rise for a share above `_MUCH_IDLE`
-_MORE_THAN_IDLE = 2.0  # times its idle CPU from which on a broker tells a slope
-_ENOUGH_MORE = 0.25  # ratio of the cores above its idle CPU from which on it does, too
-_NEWLY_IDLE = 0.02  # ratio of the cores by which idle CPU must differ from what it was
+_MORE_THAN_IDLE = 2.0  # a broker shows a slope from this multiple of its idle CPU on
+_ENOUGH_MORE = 0.25  # or from this ratio of its cores above its idle CPU on
+_NEWLY_IDLE = 0.02  # idle CPU is updated if it differs by more than this ratio of the cores
 
 
 def work_of(sampled: FloatArray, message: float | FloatArray) -> FloatArray:
     """U in bytes/s of samples with the columns `SAMPLED` (..., 3), at a price of `message` bytes for each message.
 
-    The shape of prices must fit the others of the samples, as numpy broadcasts.
+    The shapes of prices and samples must broadcast.
     """
     work: FloatArray = sampled[..., 0] + sampled[..., 1] + message * sampled[..., 2]
     return work
@@ -64,12 +65,11 @@ def work_of(sampled: FloatArray, message: float | FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class BrokerReadings:
-    """What the ring shows of n brokers in k minutes; NaN where it misleads.
+    """What the ring shows about n brokers in k minutes; NaN where a reading would mislead.
 
     cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work, without and with idle CPU. known: (k, n) where
-    `each` tells a slope.
-    cores, idle: (n,) declared cores, and those that a broker of the kind takes without load. kinds: (n,) numbers.
-    message: the price of a message.
+    `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of that kind uses without load.
+    kinds: (n,) number of each broker's kind. message: the price of a message.
     """
 
     cpu: FloatArray
@@ -86,7 +86,7 @@ class BrokerReadings:
     def of(
         cls, cluster: ClusterLoad, recent: RecentSamples, memory: Mapping[str, Any]
     ) -> tuple[Self, Mapping[str, Any]]:
-        """The readings of `recent`, and the memory without what another price, or other idle CPU, makes wrong."""
+        """The readings of `recent`, and the memory without values that a new price, or new idle CPU, makes wrong."""
         cores = np.where(cluster.brokers.limit[:, CPU] > 0, cluster.brokers.limit[:, CPU], np.nan)
         cpu, traffic = without_repeats(recent, cluster.bundles.owner)
         cpu = _masked(cpu, unsettled(cluster, recent))
@@ -115,9 +115,9 @@ class BrokerReadings:
         return readings, remember({**memory, "message": message}, "idle", cluster.brokers.names, share)
 
     def background(self, idle: FloatArray, slope: FloatArray, spread: FloatArray) -> FloatArray:
-        """Background (k, n), cores: idle CPU, and what the bundles do not explain beyond their noise.
+        """Background (k, n), cores: idle CPU, plus CPU that neither the bundles nor noise explain.
 
-        idle: (n,) cores, as in `own_idle`. slope, spread: (n,) cores per byte/s.
+        idle: (n,) cores, from `own_idle`. slope, spread: (n,) cores per byte/s.
         """
         rest = self.cpu - idle - slope * self.work
         more = np.where(rest > _CLEAR * spread * self.work, rest, np.where(np.isnan(rest), np.nan, 0.0))
@@ -125,7 +125,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker takes without load: those of its kind, unless it takes less in all."""
+        """Cores (n,) that each broker uses without load: those of its kind, or what its bundles leave, if less."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
@@ -133,7 +133,7 @@ class BrokerReadings:
 
 @lru_cache(maxsize=4)
 def _kinds(cores: bytes) -> IntArray:
-    """(n,) numbers of the kinds, of brokers with as many `cores` (n, floats). Cached: machines seldom change."""
+    """The number (n,) of each broker's kind, by its `cores` (n, floats). Cached, because machines rarely change."""
     return np.unique(np.frombuffer(cores), return_inverse=True)[1]
 
 
@@ -143,15 +143,15 @@ def _masked(values: FloatArray, misleading: BoolArray) -> FloatArray:
 
 
 def _without(memory: Mapping[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-    """The memory without `columns` of the brokers, which are learned anew."""
+    """The memory without the `columns` of brokers, so that these are learned anew."""
     return {**memory, "brokers": {what: of for what, of in memory.get("brokers", {}).items() if what not in columns}}
 
 
 def _idle(busy: FloatArray, load: FloatArray, kinds: IntArray, before: FloatArray) -> FloatArray:
-    """Ratio (n,) of its cores that a broker takes without load.
+    """Ratio (n,) of its cores that a broker uses without load.
 
-    Brokers of a kind that are loaded differently show it. While they are alike, it stays as it was: `before` (n,).
-    busy: (k, n) ratio of CPU. load: (k, n) work per core.
+    Brokers of one kind that carry different loads show it. While their loads are alike, it stays as it was: `before`
+    (n,). busy: (k, n) ratio of CPU. load: (k, n) work per core.
     """
     busy, load, found = median(busy), median(np.where(np.isfinite(busy), load, np.nan)), before.copy()
     for of in members(kinds):
@@ -162,11 +162,11 @@ def _idle(busy: FloatArray, load: FloatArray, kinds: IntArray, before: FloatArra
 
 
 def idle_share(busy: FloatArray, load: FloatArray) -> float:
-    """Ratio of its CPU that a broker of a kind takes without load: where a line through its brokers begins.
+    """Ratio of its cores that a broker of one kind uses without load: where a line through these brokers begins.
 
-    busy: (n,) ratio of CPU. load: (n,) work per core. The line is Theil and Sen's: one odd broker does not change it.
-    NaN where the brokers do not show it: fewer than three, too much alike, or not on one line. Small brokers may take
-    half of their CPU without load: so much is believed where the loaded ones take clearly more.
+    busy: (n,) ratio of CPU. load: (n,) work per core. The line is the Theil-Sen estimator: one odd broker does not
+    change it. NaN if the brokers do not show it: fewer than three, loads too much alike, or not on one line. Small
+    brokers may use half of their CPU without load. So large a ratio counts only if loaded brokers use clearly more.
     """
     there = np.isfinite(busy) & np.isfinite(load)
     busy, load = busy[there], load[there]
@@ -186,9 +186,9 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
 
 
 def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray) -> BoolArray:
-    """Where (k, n) a broker takes so much more CPU than without load that it tells a slope.
+    """Where (k, n) a broker uses so much more CPU than without load that it shows a slope.
 
-    Where no broker of a kind does, all tell what they can.
+    If no broker of a kind does in any minute, all with more than idle CPU count.
     """
     tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
@@ -198,7 +198,7 @@ def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray
 
 
 def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
-    """CPU (k, n) and traffic (k, n, 3) without stale reports: the same figures as before, although bundles changed.
+    """CPU (k, n) and traffic (k, n, 3) without stale reports: those that did not change although bundles' load did.
 
     owner: (m,) row of each bundle's owner.
     """
@@ -215,9 +215,9 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
 
 
 def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
-    """Minutes (k, n) in which a broker's CPU tells little, as a good part of its bundles have just arrived.
+    """Minutes (k, n) in which a broker's CPU shows little, because a large part of its bundles has just arrived.
 
-    A new owner reads from the bookies until its caches are warm, and all clients connect at once.
+    A new owner reads from the bookies until its caches are warm, and all clients connect at the same time.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
     new = (bundles.owner >= 0) & (bundles.last_unload >= recent.time[0] - 60 * SETTLES)
@@ -236,7 +236,7 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
 
 
 def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
-    """Where (k, n) cpu / U tells a slope: not on a broker that is idle beside the busiest. Its CPU is background."""
+    """Where (k, n) cpu / U shows a slope: not on a broker that is idle compared with the busiest. See the module."""
     carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
     known = cores if everywhere(np.isfinite(cores)) else np.nan_to_num(cores, nan=1.0)
     per_core = zeroed(carried / known[:, np.newaxis])
@@ -251,7 +251,7 @@ def _prices(before: float) -> FloatArray:
 
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
-    """The price of a message that makes brokers of a kind most alike in cpu / U; it changes only for a clear gain."""
+    """The price of a message for which brokers of a kind differ least in cpu / U. It changes only for a clear gain."""
     prices = _prices(before)
     apart = _unlike(cpu, traffic, kinds, prices)
     best, now = int(apart.argmin()), int(prices.searchsorted(before))
@@ -260,7 +260,7 @@ def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before:
 
 
 def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: FloatArray) -> FloatArray:
-    """Mean absolute deviation of log(cpu / U) within the kinds at each of `prices` (p,); 0 with nothing to compare."""
+    """Mean absolute deviation of log(cpu / U) within kinds, for each of `prices` (p,); 0 with nothing to compare."""
     k, n = cpu.shape
     message = prices[:, np.newaxis]
     work = work_of(traffic[:, np.newaxis], message)  # (k, p, n)
@@ -277,7 +277,7 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: Float
 
 
 def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
-    """The median (or mean) of each broker's kind (n,); of all brokers where the kind has none; 1 where no one has."""
+    """The median (or mean) of `values` in each broker's kind (n,); that of all brokers if the kind has none; else 1."""
     known = np.isfinite(values)
     if not somewhere(known):
         return np.ones(len(values))
@@ -293,12 +293,12 @@ def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatA
 
 
 def members(kinds: IntArray) -> list[BoolArray]:
-    """The members (mask, n) of each of the kinds, which are numbered from 0."""
+    """The brokers (mask, n) of each kind. Kinds are numbered from 0."""
     return [kinds == kind for kind in range(int(kinds.max(initial=-1)) + 1)]
 
 
 def zeroed(values: FloatArray) -> FloatArray:
-    """`values` with 0 for NaN, and the largest number for infinity. If all are finite it is the same array."""
+    """`values` with 0 for NaN, and the largest number for infinity. If all are finite, the same array."""
     return values if everywhere(np.isfinite(values)) else np.nan_to_num(values)
 
 
@@ -322,9 +322,9 @@ def median(values: FloatArray) -> FloatArray:
 
 
 def carried_on(values: FloatArray) -> FloatArray:
-    """`values` (k, ...) with each gap filled by the minute before it; NaN where there is none before.
+    """`values` (k, ...) with each gap filled from the minute before; NaN if there is none before.
 
-    Without a gap it is the same array.
+    Without a gap, the same array.
     """
     if not somewhere(np.isnan(values)):
         return values

@@ -1,7 +1,7 @@
-"""The last minutes, replayed with the owners that bundles will have once all open moves have landed.
+"""The last minutes, replayed with the owners that bundles will have once all pending moves have landed.
 
-Every test of Trim is made on the replay, not on measured usage. So no decision waits until averages have forgotten an
-earlier owner, a move is not repeated because its effect is not measured yet, and late broker metrics do no harm.
+Trim decides by the replay, not by measured usage. So no decision waits until averages no longer contain an earlier
+owner. No move is repeated because its effect is not measured yet. And late broker metrics do no harm.
 
     usage[k, i, r]  ratio: what broker i would have used of resource r in minute k; r is CPU, network in, network out
     level L[k]      the least ratio at which all load would fit if it could be divided freely:
@@ -9,9 +9,10 @@ earlier owner, a move is not repeated because its effect is not measured yet, an
     target[k, i]    max(L[k], b_i / cores_i): a broker can't get below its own background
     away[k, i]      max_r usage[k, i, r] - target[k, i], in percentage points
 
-Brokers that can't exchange bundles, as isolation policies keep them apart, are pools: each has a level of its own.
+Brokers that isolation keeps apart can't exchange bundles. Brokers that can exchange bundles form a pool. Each pool has
+its own level.
 
-The minutes before those that are replayed show what is usual for the bundles: what is not usual is a surge.
+The minutes before the replayed ones show which load is usual for the bundles. Load that is not usual is a surge.
 """
 
 from __future__ import annotations
@@ -38,37 +39,37 @@ from trimtab_strategies.shedding.trim.replayed_minutes import (
 from trimtab_strategies.shedding.trim.samples import sampled
 
 BEGUN = 0.25
-"""Ratio of the cluster's traffic up to which it has just begun."""
+"""The cluster's load has just begun if some minute had at most this ratio of its newest traffic."""
 
 NEW = 600.0
-"""Seconds since the start of every broker up to which a cluster is new."""
+"""A cluster is new while every broker started at most so many seconds ago."""
 
 BELIEVED = 0.15
-"""Ratio by which a minute that was not measured, but assumed from averages, may be off."""
+"""Ratio by which a minute may be off that was not measured, but assumed from averages."""
 
 WINDOW = 8
 """Minutes that are replayed."""
 
 FEWEST_EARLIER = 4
-"""Earlier minutes from which on they show what is usual."""
+"""The least number of earlier minutes that show what is usual."""
 
-_FEW, _LITTLE = 0.25, 0.1  # ratio of an average broker's bundles and work below which a broker is vacant
+_FEW, _LITTLE = 0.25, 0.1  # a broker with less than these ratios of an average broker's bundles and work is vacant
 _FEWEST_OF_TREND = 12  # minutes
-_CLEAR_TREND = 3.0  # times its uncertainty that a growth must be
+_CLEAR_TREND = 3.0  # growth counts only above this multiple of its uncertainty
 _HIGHEST = 64.0  # ratio of usage
-_STEPS, _BISECTS = 200, 3  # at most; each how many-th is a bisection
+_STEPS, _BISECTS = 200, 3  # the most steps; one in three is a bisection
 _EXACT = 1e-11  # ratio of the work, or of usage
 _BLOCK = 8192  # bundles
-_FREE = 1e9  # share of the work per unit of level where work costs no CPU
+_FREE = 1e9  # share of the work per unit of level if work costs no CPU
 
 
 @dataclass(frozen=True)
 class Replay:
     """See the module. k minutes, n brokers, m bundles.
 
-    owner: (m,) row of the owner to be, -1 none. assumed: number of leading minutes that were not measured. pools: (n,)
-    number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may have gaps. begun: whether the
-    ring shows how the load of the whole cluster began, or all brokers are `NEW`.
+    owner: (m,) row of the owner once pending moves have landed, -1 if none. assumed: number of leading minutes that
+    were not measured. pools: (n,) number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may
+    have gaps. begun: whether the load of the whole cluster has just begun, or the cluster is `NEW`.
     """
 
     model: BrokerModel
@@ -120,8 +121,8 @@ class Replay:
     def growth(self) -> FloatArray:
         """Ratio per minute by which the work of each bundle (m,) grows, 0 if that is not clear.
 
-        The slope of a line through the measured minutes, divided by their mean. A namespace has one line. What a bundle
-        grows by beside it counts if it is three times its own uncertainty.
+        It is the slope of a line through the measured minutes, divided by their mean. A namespace has one line. The
+        growth of a bundle beyond that counts only if it is more than three times its uncertainty.
         """
         minutes = (*self.earlier, *self.load[self.assumed :])
         if len(minutes) < _FEWEST_OF_TREND:
@@ -142,10 +143,10 @@ class Replay:
 
     @cached_property
     def usual(self) -> FloatArray:
-        """`away` (n,) if each bundle carried what is usual for it, with the background of the last minute.
+        """`away` (n,) if each bundle carried its usual load, with the background of the last minute.
 
-        Usual is the median of the earlier minutes; if there are too few, the bundles' long averages. Where nothing can
-        be usual yet (`begun`), it is what they carry now.
+        The usual load is the median of the earlier minutes, or the long average if there are too few. If no load can be
+        usual yet (`begun`), the current load counts as usual.
         """
         if self.begun:
             now: FloatArray = self.away[-1]
@@ -175,13 +176,13 @@ class Replay:
 
     @cached_property
     def vacant(self) -> BoolArray:
-        """Brokers (n,) with hardly any bundles, which carry hardly anything even if each bundle carries its most.
+        """Brokers (n,) with hardly any bundles, and hardly any load even if each bundle carries the most it ever had.
 
-        Compared with an average broker of the pool; a broker that can't get any bundles is not vacant.
+        They are compared with an average broker of the pool. A broker that can't get any bundles is not vacant.
         """
         pools, owned, now = self.pools, self.minutes.owned.count, self.minutes.used
         count = owned if now is None else self._count(now)
-        few = self._few(count, owned)  # as if each bundle had been used
+        few = self._few(count, owned)  # as if every bundle of the pool had traffic
         if somewhere(few):
             count = owned if now is None else self._count(now | _any_column(self.long > 0))
             few = self._few(count, count)
@@ -199,13 +200,13 @@ class Replay:
         return np.bincount(self.owner[bundles] + 1, minlength=len(self.model.slope) + 1)[1:]
 
     def _few(self, count: IntArray, of_all: IntArray) -> BoolArray:
-        """Brokers (n,) whose `count` of bundles is small beside the mean of their pool's `of_all`, (n,) both."""
+        """Brokers (n,) whose `count` (n,) of bundles is small compared with the mean of `of_all` (n,) in their pool."""
         pools = self.pools
         few: BoolArray = count < _FEW * (np.bincount(pools, weights=of_all) / np.maximum(np.bincount(pools), 1))[pools]
         return few
 
     def magnified(self, factor: float) -> Replay:
-        """The same load on machines that are `factor` times as small."""
+        """The same load on machines whose capacity is divided by `factor`."""
         model = replace(self.model, cores=self.model.cores / factor, nic=self.model.nic / factor)
         return replace(self, model=model)
 
@@ -227,7 +228,7 @@ def replayed(
 ) -> Replay:
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed.
 
-    known: what an earlier replay found out, which gets what this one finds out. newest: these minutes of `recent`.
+    known: results of an earlier replay, updated with those of this one. newest: these minutes of `recent`.
     """
     newest = recent.last(WINDOW) if newest is None else newest
     minutes = ReplayedMinutes(cluster, newest, KnownMinutes() if known is None else known)
@@ -238,18 +239,18 @@ def replayed(
 
 
 def _any_column(found: BoolArray) -> BoolArray:
-    """Rows (m,) of `found` (m, 3) where any column is true: faster than numpy's, which goes through rows."""
+    """Rows (m,) of `found` (m, 3) where any column is true. numpy's `any` goes through rows, and is slower."""
     any_: BoolArray = found[:, 0] | found[:, 1] | found[:, 2]
     return any_
 
 
 def _new(cluster: ClusterLoad) -> bool:
-    """Whether all brokers started lately, so that no load can be usual yet. An unknown start is not lately."""
+    """Whether all brokers started lately, so that no load can be usual yet. Unknown starts do not count as recent."""
     return bool(len(cluster.brokers)) and everywhere(cluster.now - cluster.started <= NEW)
 
 
 def _begun(recent: RecentSamples) -> bool:
-    """Whether some minute shows hardly any traffic of the brokers together, compared with the newest."""
+    """Whether all brokers together had hardly any traffic in some minute, compared with the newest minute."""
     carried = recent.traffic[..., :2].sum(axis=2)
     if carried.size and everywhere(np.isfinite(carried)):
         return somewhere(carried.sum(axis=1) <= BEGUN * carried[-1].sum())
@@ -262,7 +263,7 @@ def _begun(recent: RecentSamples) -> bool:
 
 
 def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> IntArray:
-    """See the module (n,). Two brokers are in one pool if a bundle may go from one to the other, if by way of others.
+    """The pool (n,) of each broker. Two brokers share a pool if a bundle may go from one to the other, or via others.
 
     owner: (m,) rows.
     """
@@ -280,7 +281,7 @@ def pools(owner: IntArray, brokers: int, destinations: Destinations | None) -> I
 
 
 def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
-    """Usage (..., n, 3), ratio: of brokers that carry `carried` (..., n, 3) beside `background` (..., n) cores."""
+    """Usage (..., n, 3), ratio, of brokers with `carried` (..., n, 3) and a background of (..., n) cores."""
     usage = np.empty(carried.shape)
     usage[..., 0] = (background + model.slope * carried[..., 0]) / model.cores
     usage[..., 1:] = carried[..., 1:] / model.nic
@@ -288,7 +289,7 @@ def used(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Flo
 
 
 def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> FloatArray:
-    """See the module: (k,), ratio; `carried` (k, n, 3) only counts in total."""
+    """The level (k,) as a ratio, see the module. Only the totals of `carried` (k, n, 3) matter."""
     total = carried.sum(axis=1)  # (k, 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         per_core = model.cores / (model.slope * total[:, :1])  # (k, n): share of the work per unit of level
@@ -302,10 +303,10 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
 
 
 def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> FloatArray:
-    """The level (k,) at which shares sum to 1, `_HIGHEST` at most.
+    """The level (k,) at which shares sum to 1, at most `_HIGHEST`.
 
-    A share is (level - occupied) per_core, level wire at most: (k, n) each. The sum is a line in pieces: a few of
-    Newton's steps usually end on it. Every third step halves what is left.
+    A share (k, n) is (level - occupied) * per_core, at most level * wire. The sum is piecewise linear in the level. So
+    a few Newton steps usually suffice. Every third step is a bisection.
     """
     low, high, at = np.zeros(len(wire)), np.full(len(wire), _HIGHEST), np.ones(len(wire))
     for number in range(_STEPS):
@@ -324,7 +325,7 @@ def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> 
 
 
 def targets(model: BrokerModel, carried: FloatArray, background: FloatArray, pools: IntArray) -> FloatArray:
-    """See the module (k, n), ratio."""
+    """The targets (k, n) as ratios, see the module."""
     if not somewhere(pools):
         together = level(model, carried, background)[:, np.newaxis]
         return np.maximum(together, zeroed(background / model.cores))
@@ -345,7 +346,7 @@ def _middle_of(minutes: Sequence[SmallFloatArray], average: FloatArray) -> Float
 
 
 def _blocks(bundles: int) -> Iterator[slice]:
-    """Parts of the bundles, one after the other: what needs all minutes of each is not made for all bundles at once."""
+    """Slices of the bundles. Arrays with all minutes are made for one slice after the other, which saves memory."""
     return (slice(first, first + _BLOCK) for first in range(0, bundles, _BLOCK))
 
 
@@ -355,9 +356,9 @@ def _since_middle(minutes: int) -> FloatArray:
 
 
 def _grown(work: FloatArray) -> FloatArray:
-    """Growth (x,) of `work` (k, x) by a line through it, ratio per minute of its mean; 0 if it may be noise, or a step.
+    """Growth (x,) of `work` (k, x) per minute, as a ratio of its mean, by a line; 0 if it may be noise, or a step.
 
-    A step has one half without growth, so the half that grows less counts.
+    In a step, one half shows no growth. So the half that grows less counts.
     """
     half, mean = len(work) // 2, work.mean(axis=0)
     lines = np.stack([_slope(part) for part in (work, work[:half], work[-half:])])

@@ -1,7 +1,7 @@
-"""The minutes that are replayed: what the bundles' clients wanted in each, and what brokers would have carried of it.
+"""The minutes that are replayed: what the bundles' clients wanted in each, and what brokers would have carried.
 
-Most minutes were measured whole, and most of them are those of the decision before. Their sums are kept from one
-decision to the next, so a decision only adds up what is new.
+Most minutes have no gaps, and most of them were already part of the previous decision. Their sums are kept, so a
+decision only adds up new minutes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from trimtab_strategies.shedding.trim.readings import FULL, carried_on, work_of
 from trimtab_strategies.shedding.trim.samples import sampled
 
 HIDDEN = 1.08
-"""Ratio by which a bundle on a full machine wants more than it gets, at least: the demand itself is not measured."""
+"""On a full machine, a bundle counts with at least this multiple of its load: its real demand is not measured."""
 
 
 @dataclass(frozen=True, eq=False)
 class Minute:
-    """A measured minute (m, 3), and what does not depend on owners."""
+    """A measured minute (m, 3), and values from it that do not depend on owners."""
 
     samples: SmallFloatArray | FloatArray
 
@@ -38,13 +38,13 @@ class Minute:
 
     @cached_property
     def load(self) -> FloatArray:
-        """(m, 3) the same in 64 bits, column after column: so they are added up faster."""
+        """(m, 3) the samples in 64 bits, in column order, which makes sums faster."""
         return self.samples.astype(np.float64, order="F")
 
     @cached_property
     def used(self) -> BoolArray:
         """(m,) whether a bundle had any traffic."""
-        inward, outward, rate = self.samples.T > 0  # column by column: faster than numpy's `any` over the rows
+        inward, outward, rate = self.samples.T > 0  # by column, which is faster than `any` over the rows
         any_: BoolArray = inward | outward | rate
         return any_
 
@@ -55,7 +55,7 @@ class Minute:
 
 
 _NEWEST: deque[Minute] = deque(maxlen=2)
-"""The minutes that were asked for last: the policies of a backtest have the same ones."""
+"""The minutes that were used last: all policies of a backtest have the same ones."""
 
 
 def minute_of(samples: SmallFloatArray) -> Minute:
@@ -68,7 +68,7 @@ def minute_of(samples: SmallFloatArray) -> Minute:
 
 
 class _SummedMinute(NamedTuple):
-    """sums: of the samples, see `carried_by`; None: they have gaps."""
+    """A minute with its sums by owner (`carried_by`), or None if it has gaps."""
 
     samples: SmallFloatArray
     sums: FloatArray | None
@@ -76,19 +76,19 @@ class _SummedMinute(NamedTuple):
 
 @dataclass(eq=False)
 class KnownMinutes:
-    """The minutes of the last decision. owned: with these owners. message: bytes that cost as much as one message."""
+    """The minutes of the last decision. owned: its owners. message: bytes that cost as much as one message."""
 
     owned: Owned = field(default_factory=Owned)
     message: float = 0.0
     minutes: tuple[_SummedMinute, ...] = ()
 
     def __reduce__(self) -> tuple[type[KnownMinutes], tuple[()]]:
-        return KnownMinutes, ()  # a copy of a strategy finds out again what it needs
+        return KnownMinutes, ()  # a copy of a strategy starts without them
 
     def of(self, recent: RecentSamples, owned: Owned, message: float) -> tuple[_SummedMinute, ...]:
-        """The minutes of `recent`, with the sums of those that are whole. owned: what `Owned.after` gave."""
+        """The minutes of `recent`, with the sums of those without gaps. owned: the result of `Owned.after`."""
         same = message == self.message and owned is self.owned
-        known = {id(minute.samples): minute for minute in self.minutes}  # held, so that no other array has the id
+        known = {id(minute.samples): minute for minute in self.minutes}  # kept alive, so ids are unique
         found = []
         for samples in recent.bundles:
             before = known.get(id(samples))
@@ -107,7 +107,7 @@ def carried_by(load: FloatArray, owner: IntArray, brokers: int, message: float) 
 
 
 def sums_of(columns: Sequence[FloatArray], owner: IntArray, brokers: int) -> FloatArray:
-    """Sums (n, k) of `columns`, k of (m,), by owner (m,); bundles without an owner (-1) are left out."""
+    """Sums (n, k) by owner (m,) of `columns` (k arrays, m); bundles without an owner (-1) are left out."""
     places = owner + 1
     found = np.empty((brokers, len(columns)))
     for column, weights in enumerate(columns):
@@ -117,7 +117,7 @@ def sums_of(columns: Sequence[FloatArray], owner: IntArray, brokers: int) -> Flo
 
 @dataclass(frozen=True)
 class ReplayedMinutes:
-    """k minutes of m bundles. recent: as measured. known: what the last decision found out."""
+    """k minutes of m bundles. recent: as measured. known: results of the last decision."""
 
     cluster: ClusterLoad
     recent: RecentSamples
@@ -149,14 +149,14 @@ class ReplayedMinutes:
 
     @property
     def used(self) -> BoolArray | None:
-        """(m,) whether each bundle had any traffic in the last minute; None: all had."""
+        """(m,) whether each bundle had any traffic in the last minute; None if all had."""
         minute = minute_of(self.recent.bundles[-1])
         if not somewhere(self._full) and minute.whole:
             return None if minute.all_used else minute.used
         return Minute(self.newest).used
 
     def carried(self, owner: IntArray, message: float) -> FloatArray:
-        """(k, n, 3) what each broker would have carried with these owners (m,): as in `carried_by`."""
+        """(k, n, 3) what each broker would have carried with these owners (m,), as `carried_by` computes it."""
         n = len(self.cluster.brokers)
         minutes = self.known.of(self.recent, self.owned.after(self.owned.names, owner, n), message)
         plain = len(minutes) - 2 * somewhere(self._full)  # the hidden demand is in the last two
@@ -187,8 +187,9 @@ class ReplayedMinutes:
 
 
 def complete(load: FloatArray, average: FloatArray) -> FloatArray:
-    """`load` (k, m, ...) with the gaps of each bundle filled: by the minute before, else the minute after, else the
-    average (m, ...); 0 for a bundle that was never measured.
+    """`load` (k, m, ...) with gaps filled from the minute before, or else the minute after, or else `average` (m, ...).
+
+    0 for a bundle that was never measured.
     """
     if not np.isnan(load).any():
         return load

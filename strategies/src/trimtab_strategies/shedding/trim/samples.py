@@ -1,10 +1,10 @@
 """The ring of recent samples: what each bundle and each broker did in the last minutes.
 
-A row is one minute. Cycles that come more often than once a minute are averaged into one row, so a window means the
-same time at every interval. Rows older than the ring's span are dropped: after a gap, old minutes are no evidence.
+A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a window is the same
+time at every interval. Rows older than the ring's span are dropped, because after a gap old minutes show nothing.
 
-The ring holds the arrays that it gives away, which are read-only, and no other copy. Each minute of the bundles is an
-array of 32-bit floats, which all later cycles share: 2 MB for 180,000 bundles.
+The ring has no copies of the arrays that it returns. They are read-only. Each minute of the bundles is an array of
+32-bit floats, which all later cycles share: 2 MB for 180,000 bundles.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trimtab_strategies.model import CPU, RATE_IN, RATE_OUT, SAMPLED, THROUGHPUT
 from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSamples, SmallFloatArray
 
 MINUTES = 24
-"""Rows of the ring, one per minute. The newest ones are replayed; those before show what is usual."""
+"""Rows of the ring, one per minute. The newest ones are replayed. The earlier ones show which load is usual."""
 
 NEW_ROW = 55.0
-"""Seconds: a sample this long after the first one of a row begins the next. Cycles of a minute may be 5 s early."""
+"""A sample so many seconds after the first one of a row begins the next row. So cycles of a minute may be 5 s early."""
 
 REPLAYED = 8
-"""The newest rows, which are replayed. Rows that were filled in stay only among them."""
+"""The number of newest rows that are replayed. Rows that `fill` added are kept only among these."""
 
 _GAP = 1.5  # rows older than this many times the ring's span are dropped
 
@@ -63,7 +63,7 @@ class CycleSamples:
         """`of` with the `load` of the bundles."""
         traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
-        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # one alone misleads
+        believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # either alone would mislead
         return cls(
             time=time,
             bundles=bundles,
@@ -79,7 +79,7 @@ _NOTHING = RecentSamples(np.empty(0), (), np.empty((0, 0)), np.empty((0, 0, len(
 
 @dataclass
 class SampleRing:
-    """Collects the samples of each cycle. Names are kept, so bundles and brokers may come, go and change rows.
+    """Collects the samples of each cycle. It knows names, so bundles and brokers may come, go and change rows.
 
     rows: number of minutes that it keeps.
     averaged: whether the bundles' short averages cover the minutes before the first sample. They then fill the ring.
@@ -90,12 +90,12 @@ class SampleRing:
     _bundles: Names = ()
     _brokers: Names = ()
     _starts: tuple[float, ...] = ()  # epoch seconds of the first sample of each row
-    _counts: tuple[int, ...] = ()  # samples in each row; 0: it was filled in
+    _counts: tuple[int, ...] = ()  # samples in each row; 0: `fill` added it
     _recent: RecentSamples = _NOTHING
 
     @classmethod
     def of(cls, cycles: Iterable[CycleSamples], rows: int = MINUTES) -> Self:
-        """A ring that has seen `cycles`, oldest first. The first cluster that is added says which names remain."""
+        """A ring with `cycles`, oldest first. The first cluster that is added later decides which names remain."""
         ring = cls(rows)
         ring._keep_all(cycles)
         return ring
@@ -105,7 +105,7 @@ class SampleRing:
 
     @property
     def span(self) -> float:
-        """Seconds until now in which a row still counts."""
+        """The age in seconds up to which a row counts."""
         return _GAP * self.rows * 60
 
     @property
@@ -114,7 +114,7 @@ class SampleRing:
         return float(self._recent.time[-1]) if len(self) else -np.inf
 
     def add(self, cluster: ClusterLoad) -> ClusterLoad:
-        """Keep the newest samples of `cluster`; returns it with its `recent`. A time that is not newer adds nothing."""
+        """Add the newest samples of `cluster`, and return it with its `recent`. A time that is not newer adds none."""
         bundles, brokers = cluster.bundles, cluster.brokers
         if self.averaged and not len(self):
             self._assume(cluster)
@@ -125,19 +125,19 @@ class SampleRing:
     def add_brokers(
         self, time: float, brokers: Brokers, names: Names, bundles: Sequence[SmallFloatArray]
     ) -> RecentSamples:
-        """Keep the newest samples of `brokers`, and return all; those of `bundles` (with these `names`) are the minutes
-        of another ring, to which all of these cycles were added, too.
+        """Add the newest samples of `brokers`, and return all samples.
 
-        So clusters share the minutes of the bundles where only the load of their brokers differs.
+        bundles: the minutes of another ring, to which all of these cycles were added, too; with these `names`. So
+        clusters that differ only in the load of their brokers share the minutes of the bundles.
         """
         none = np.empty((0, len(SAMPLED)), dtype=np.float32)
         self._keep(CycleSamples.measured(time, brokers, names, none), names, brokers.names, bundles)
         return self._recent
 
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
-        """Add past `cycles` where the ring has no row: `NEW_ROW` from each or more. Assumed rows give way.
+        """Add past `cycles` where the ring has no row within `NEW_ROW`. They replace assumed rows.
 
-        They show what has lasted, and not what is usual: a new ring must not take all that began since for a surge.
+        They show what has lasted, not what is usual. Otherwise all load that began since then would be a surge.
         """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
@@ -158,14 +158,14 @@ class SampleRing:
         self._recent = _NOTHING
 
     def _row(self, row: int) -> CycleSamples:
-        """A row as the samples of one cycle, at its start."""
+        """A row as the samples of one cycle, at the start of the row."""
         recent = self._recent
         return CycleSamples(
             self._starts[row], self._bundles, self._brokers, recent.bundles[row], recent.cpu[row], recent.traffic[row]
         )
 
     def _assume(self, cluster: ClusterLoad) -> None:
-        """Fill the minutes before the first sample: bundles as on average, brokers not measured."""
+        """Fill the minutes before the first sample with the bundles' averages. Brokers count as not measured."""
         self._bundles, self._brokers = cluster.bundles.names, cluster.brokers.names
         self._starts = tuple(cluster.now - 60.0 * ago for ago in range(self.rows - 1, 0, -1))
         k, n = len(self._starts), len(self._brokers)
@@ -179,16 +179,16 @@ class SampleRing:
         )
 
     def _keep_all(self, cycles: Iterable[CycleSamples]) -> None:
-        """Add cycles, oldest first, with the names of all."""
+        """Add cycles, oldest first, and keep all names."""
         for cycle in cycles:
             self._keep(cycle, _joined(self._bundles, cycle.bundles), _joined(self._brokers, cycle.brokers))
 
     def _keep(
         self, cycle: CycleSamples, bundles: Names, brokers: Names, shared: Sequence[SmallFloatArray] | None = None
     ) -> None:
-        """Add a cycle, and bring all rows into the order of `bundles` and `brokers`; new names have no past.
+        """Add a cycle, and reorder all rows to `bundles` and `brokers`. New names have no past.
 
-        shared: the rows of the bundles after that, if another ring has them.
+        shared: the resulting rows of the bundles, if another ring has them.
         """
         before, (kept, count), n = self._recent, self._room(cycle.time), len(brokers)
         last = [cycle.time] if count else []
@@ -207,7 +207,7 @@ class SampleRing:
         self._counts = (*counts[: len(self._starts) - 1], count) if count else counts
 
     def _room(self, now: float) -> tuple[list[int], int]:
-        """The rows to keep beside a sample of `now`, and the number of samples in its row; 0: `now` is not newer."""
+        """The rows to keep when a sample of `now` is added, and the samples in its row then; 0: `now` is not newer."""
         kept = [row for row, start in enumerate(self._starts) if start > now - self.span]
         if now <= self.newest:
             return kept, 0
@@ -219,9 +219,9 @@ class SampleRing:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """For each name of the new rows its place in the rows before, and in the cycle that is added; -1 absent.
+    """For each name of the new rows its position in the former rows, and in the cycle that is added; -1 if absent.
 
-    None: they have the same names.
+    None: the names are the same.
     """
 
     before: Places | None
@@ -242,7 +242,7 @@ class _Places:
         return tuple(rows)
 
     def stacked(self, before: FloatArray, kept: Sequence[int], sample: FloatArray, count: int, n: int) -> FloatArray:
-        """`rows` as one array. n: of the names."""
+        """`rows` as one array. n: number of names."""
         if self.before is not None or not kept:
             rows = self.rows(before, kept, sample, count)
             return np.array(rows, dtype=np.float64).reshape(len(rows), n, *sample.shape[1:])
@@ -275,7 +275,7 @@ def _mean(before: AnyFloats, sample: AnyFloats, count: int) -> AnyFloats:
 
 
 def _joined(before: Names, now: Names) -> Names:
-    """The names of both, those of `before` first."""
+    """The names in `before` or `now`, those of `before` first."""
     if before is now or before == now:
         return before
     known = set(before)
@@ -283,7 +283,7 @@ def _joined(before: Names, now: Names) -> Names:
 
 
 def _places(before: Names, now: Names) -> Places | None:
-    """For each of `now`, its position in `before`; -1 for a new one. None: they are the same."""
+    """For each name in `now` its position in `before`; -1 for a new one. None: the names are the same."""
     if before is now or before == now:
         return None
     known = {name: row for row, name in enumerate(before)}
@@ -291,7 +291,7 @@ def _places(before: Names, now: Names) -> Places | None:
 
 
 def _taken(values: AnyFloats, places: Places | None) -> AnyFloats:
-    """Rows of `values` at `places`; NaN for -1. None: all of them, the same array."""
+    """Rows of `values` at `places`; NaN for -1. If `places` is None, the same array."""
     if places is None:
         return values
     found = np.full((len(places), *values.shape[1:]), np.nan, dtype=values.dtype)

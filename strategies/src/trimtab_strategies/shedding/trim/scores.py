@@ -1,12 +1,12 @@
 """Scores Trim's predictions: compares the CPU predicted for each broker of a plan with the CPU measured later.
 
-A prediction is due three minutes after its plan, if no other plan touched the broker since. It counts only if the
-broker then has the bundles that the plan gave it, and no move from or to it is pending: in mode DryRun, or when a move
-failed or is late, nothing can be learned. The measured value is the median of the three minutes, as plans predict from
-medians. A prediction is right if it is within 3 points. If fewer than 70 % of the last 20 (at least 10) are right,
-`step` halves, down to an eighth. Otherwise it doubles, up to one.
+A prediction is due three minutes after its plan, unless another plan has touched the broker since. It counts only if
+the broker then has the bundles that the plan gave it, and no move from or to it is pending. So nothing is learned in
+mode DryRun, or when a move failed or is late. The measured value is the median of the three minutes, because plans
+predict from medians, too. A prediction is right if it is within 3 points. If fewer than 70 % of the last 20 (at least
+10) are right, `step` halves, down to an eighth. Otherwise it doubles, up to one.
 
-An error counts for a day: the model that made it has changed since. While fewer than 10 errors count, `step` is one.
+An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
 
 Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``scored`` ([epoch seconds, points], the
 newest last; points are measured less predicted), ``step`` (ratio).
@@ -29,11 +29,11 @@ WITHIN = 3.0
 """Points within which a prediction counts as right."""
 
 RIGHT = 0.7
-"""Ratio of predictions that must be right, or plans are made smaller."""
+"""Ratio of predictions that must be right. Otherwise plans get smaller."""
 
 _DUE = 180.0  # seconds
 _KEPT = 20  # predictions
-_ENOUGH = 10  # least number of scored predictions that make plans smaller
+_ENOUGH = 10  # the least number of scored predictions that can make plans smaller
 _COUNTS = 86400.0  # seconds for which an error counts
 _SMALLEST = 0.125
 
@@ -59,7 +59,7 @@ def predictions(memory: Mapping[str, Any]) -> Predictions:
 def predicted(
     memory: Mapping[str, Any], cluster: ClusterLoad, moves: Sequence[PlannedMove], percent: FloatArray
 ) -> dict[str, Any]:
-    """The memory with the CPU (n, percent) predicted for the brokers of `moves`, instead of older predictions."""
+    """The memory with the CPU (n, percent) predicted for the brokers of `moves`. It replaces their old predictions."""
     rows = sorted({row for move in moves for row in (move.source, move.destination)})
     names, owner = cluster.brokers.names, cluster.bundles.owner.copy()
     for move in moves:
@@ -73,7 +73,7 @@ def predicted(
 
 
 def checked(cluster: ClusterLoad, recent: RecentSamples, owned: Owned, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """The memory after the predictions that are due were compared with what was measured, without old errors."""
+    """The memory after the predictions that are due were compared with measured CPU. Old errors are removed."""
     now, open_ones, index = cluster.now, memory.get("predictions", ()), cluster.brokers.index
     due = [(index[name], percent, own) for at, name, percent, own in open_ones if at <= now and name in index]
     found = [_error(cluster, recent, row, percent) for row, percent, own in due if owned.fingerprints[row] == own]
@@ -100,7 +100,7 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, row: int, percent: float
 
 
 def _pending(cluster: ClusterLoad, broker: int) -> bool:
-    """Whether the usage of `broker` (row) does not show all moves yet. The destination of one counts as its owner."""
+    """Whether the usage of `broker` (row) does not show all moves yet. A pending move's destination is the owner."""
     bundles = cluster.bundles
     moving = bundles.in_flight | (bundles.moving_from >= 0)
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())

@@ -1,10 +1,9 @@
-"""A closer look at small plans: the best pair of moves at a time, instead of the best move.
+"""A better search for small plans: it takes the best pair of moves at a time, instead of the best move.
 
-Where brokers have a dozen lumpy bundles, the best first move is often not part of the best plan. A pair may be two
-moves of a giver, a swap, or a move that makes room for another one; a single move counts as a pair with itself. The
-pair with the largest gain less price is taken, then the next on the load as it will be. In a pair a taker may end above
-its target if its distance is then at most `LUMPY` of the largest one before: a large bundle may be best on a broker
-that it fills.
+If brokers have only a dozen bundles of very different size, the best first move is often not part of the best plan. A
+pair may be two moves of a giver, a swap, or a move that makes room for another one. A single move counts as a pair with
+itself. The pair with the largest gain less price is taken, then the next one by the load after it. In a pair a taker
+may end up above its target, by at most `LUMPY` of the largest distance before. So a large bundle may fill a broker.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from trimtab_strategies.shedding.trim.plan import (
 )
 
 FEW = 10
-"""Moves below which a plan is looked at closely."""
+"""Plans with fewer moves than this are searched by pairs, too."""
 
 LUMPY = 0.6
 """See the module."""
 
 COARSE = 30
-"""Bundles of an average broker up to which plans are looked at closely. With more, moves fit well enough."""
+"""Pairs are searched up to so many bundles on an average broker. With more bundles, single moves fit well enough."""
 
-_BROKERS = 4  # of the hottest, and of the coldest brokers
-_BUNDLES = 10  # of each of these brokers, evenly spread by load
-_MOVES = 80  # single moves that are paired with each other, the best ones
+_BROKERS = 4  # the number of the hottest, and of the coldest brokers that are considered
+_BUNDLES = 10  # the number of bundles of each of these brokers, evenly spread by load
+_MOVES = 80  # the number of best single moves that are paired with each other
 
 
 @dataclass
@@ -50,7 +49,7 @@ class PairSearch:
     def __post_init__(self) -> None:
         self.balance = replace(self.balance, usage=self.balance.usage.copy())
         self._first = self.balance.busiest()  # percent, before the plan
-        self._most = np.full(len(self._first), np.inf)  # percent that each taker may get to
+        self._most = np.full(len(self._first), np.inf)  # percent that each taker may reach
         self._least = least_gain(self.bounds, self.owner, len(self.balance.target))
         self._movable = self.bounds.movable & (self.owner >= 0) & (self.balance.load[:, 0] > 0)
         self._sent = np.zeros(len(self.balance.target), dtype=np.int64)
@@ -86,7 +85,7 @@ class PairSearch:
         self._received[destination] += 1
 
     def _best(self) -> tuple[list[PlannedMove], float]:
-        """The best pair on the load as it is now, and its gain less its price (not above 0: none)."""
+        """The best pair for the current load, and its gain less its price. There is none if that is not above 0."""
         brokers = self._brokers()
         bundles, taker = self._moves(brokers)
         if not len(bundles):
@@ -137,7 +136,7 @@ class PairSearch:
     def _uphill(self, brokers: IntArray, giver: IntArray, taker: IntArray, both: FloatArray) -> BoolArray:
         """Pairs (c, c) with a move uphill: to a broker that is busier, or gets busier than the giver was.
 
-        Of a swap one half goes uphill; the busier broker must get less busy by it.
+        One half of a swap always goes uphill. A swap counts as uphill unless the busier broker gets less busy.
         """
         now, first, each = self.balance.busiest()[brokers], self._first[brokers], np.arange(len(giver))
         after = (self.balance.usage[brokers] + both).max(axis=3)  # (c, c, b)
@@ -151,7 +150,7 @@ class PairSearch:
         return uphill
 
     def _beyond(self, brokers: IntArray, bundles: IntArray, giver: IntArray, taker: IntArray) -> BoolArray:
-        """Pairs (c, c) of one bundle, and those that are more moves than the bounds allow."""
+        """Pairs (c, c) that move one bundle twice, and those with more moves than the bounds allow."""
         sends = self._sent[brokers][giver] + 2 > self.bounds.per_broker
         receives = self._received[brokers][taker] + 2 > self.bounds.per_broker
         beyond = bundles[:, np.newaxis] == bundles
@@ -163,7 +162,7 @@ class PairSearch:
         return refused
 
     def _net(self, brokers: IntArray, change: FloatArray, price: FloatArray) -> FloatArray:
-        """Gain less `price` (...) of changes (..., b, 3) of usage, percent; -inf where a taker gets too much."""
+        """Gain less `price` (...) of changes (..., b, 3) of usage in percent; -inf where a taker gets too much."""
         balance, away = self.balance, self.balance.away()
         busiest = (balance.usage[brokers] + change).max(axis=-1)
         raw = busiest - balance.target[brokers]
@@ -175,7 +174,7 @@ class PairSearch:
 
 
 def _paired(values: FloatArray) -> FloatArray:
-    """Sums (c, c, ...) of each two of `values` (c, ...); on the diagonal each one alone."""
+    """Sums (c, c, ...) of each two of `values` (c, ...). The diagonal has each value alone."""
     both, each = values[:, np.newaxis] + values, np.arange(len(values))
     both[each, each] = values
     return both

@@ -1,27 +1,27 @@
-"""Trim: replay the last minutes with the owners that bundles have now, and move little, once, and for good.
+"""Trim: replays the last minutes with the current owners of the bundles, and makes only moves worth their price.
 
-Idea. The last eight minutes of every bundle are kept. They are replayed with the present owners: what would each broker
-have used? A difference that lasted in the replay is real; a new broker is seen to be empty at once, and a burst never
-moves anything. What a bundle costs on a broker is learned, so mixed machines, idle CPU and other programs need no
-declaration. The plan takes the moves with the most balance for the fewest disconnected clients, and only if the gain
-pays.
+Idea. The load of every bundle in the last eight minutes is replayed with the current owners: what would each broker
+have used? Only a difference that lasted for several minutes of the replay counts. So a burst moves nothing. A new
+broker gets bundles soon, because it was empty in all minutes of the replay. What a bundle costs on a broker is learned,
+so nobody has to declare machine types, idle CPU or other programs. The plan takes the moves that gain most balance for
+the fewest disconnected clients, and only if the gain is worth their price.
 
 Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
-level at which all load would fit. It is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. A broker
-that was `hot` points above for the last w minutes, or `apart` points from another one, is a cause; w is 8, 6, 5, 4,
-3 or 2. A plan is made if (points taken off) x (minutes that will last) >= `worth` x (price of its moves) / (bundles per
-broker).
+level at which all load would fit. Broker i is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. There
+is a cause if a broker was `hot` points above its target, or two brokers were `apart` points apart, throughout the last
+w minutes; w is 8, 6, 5, 4, 3 or 2. A plan is made if (points taken off) x (minutes that will probably last) >= `worth`
+x (price of its moves) / (bundles per broker).
 
-When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once, lasts for
-a quarter of an hour and ends: no one can know that it ends.
+When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once and ends
+after a quarter of an hour, because nothing shows beforehand that it will end.
 
-A plan is scored: three minutes later the usage that it predicted is compared with the measured one. When fewer than 70
-% of the last predictions of a day are within 3 points, the next plans make half as many moves, until they are.
+A plan is scored: three minutes later the usage that it predicted is compared with the measured usage. When fewer than
+70 % of the last predictions of a day are within 3 points, the next plans make half as many moves, until enough are.
 
 A broker with hardly any bundles is filled after two minutes, at any usage. If the cluster carries less than `floor`,
 that is planned as if its machines were smaller, with the busiest at twice `floor`.
 
-While a rollout is on (two brokers gone within 15 minutes) nothing is balanced.
+During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
 Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and ``departures`` for rollouts; ``filling``
 (names of the brokers that the last plan filled).
@@ -61,27 +61,31 @@ from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
-_ROLLOUT = 900.0  # seconds within which two departures make a rollout
-_OUTLASTS = 1.5  # times the longest pause between departures that a rollout goes on
-_SCORED_AHEAD = 2.0  # minutes after a plan whose usage its predictions are scored with: the middle of three
+_ROLLOUT = 900.0  # two brokers that leave within so many seconds are a rollout
+_OUTLASTS = 1.5  # a rollout ends after this multiple of the longest pause between departures
+_SCORED_AHEAD = 2.0  # minutes after a plan for which its predictions are made: the middle of three
 
 
 class TrimParams(StrategyParams):
     """Parameters of Trim."""
 
     hot: Annotated[float, Field(gt=0, le=100)] = 7.5
-    """Percentage points above its target at which a broker is a cause to act, if that has lasted."""
+    """Percentage points above its target. A broker that stays this far above is a cause to act."""
     apart: Annotated[float, Field(gt=0, le=200)] = 15
-    """Percentage points between the brokers farthest above and below their targets that are a cause to act, if that has
-    lasted."""
+    """Percentage points between the broker farthest above its target and the one farthest below. If they stay this far
+    apart, that is a cause to act."""
     price: Annotated[float, Field(gt=0, le=100000)] = 400
-    """Gain (points squared) that moving all bundles of an average broker must bring. More: fewer moves, less level."""
+    """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. More: fewer moves, less
+    even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
-    """Gain (point-minutes) for which moving all bundles of an average broker is worth it. More: it waits longer."""
+    """Minimum gain of a whole plan over the time that the difference will probably last, in point-minutes. It is scaled
+    as for `price`. More: Trim waits longer."""
     fixed_percent: Percent = 75
-    """Percent of a bundle's price that does not depend on its clients. Less: fewer clients are cut, by more moves."""
+    """Percent of a bundle's price that does not depend on its clients. Less: more moves, but fewer clients
+    disconnected."""
     floor: Annotated[float, Field(ge=0, le=100)] = 30
-    """Percent of usage of the busiest broker below which only brokers with hardly any bundles get some."""
+    """Percent of usage of the busiest broker. While it is below this, only brokers that have hardly any bundles get
+    more."""
     moves_per_broker: Annotated[int, Field(ge=1, le=1000)] = 10
     """Moves from, and to, one broker in one plan."""
 
@@ -100,9 +104,9 @@ class Trim:
         return replace(self, destinations=destinations)
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
-        """The moves that pay, each with its destination."""
+        """The moves that are worth their price, each with its destination."""
         recent = cluster.recent
-        if len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+        if len(cluster.brokers) < 2:  # noqa: PLR2004 - balancing needs two
             return _nothing(
                 Reason.NO_CANDIDATE, f"{counted(len(cluster.brokers), 'broker')}: balancing takes two", memory
             )
@@ -135,7 +139,7 @@ class Trim:
 
 @dataclass(frozen=True)
 class _TrimCycle:
-    """One decision. memory: as it is when nothing moves. receivers: (n,) brokers that may get bundles."""
+    """One decision. memory: the new memory if nothing moves. receivers: (n,) brokers that may get bundles."""
 
     params: TrimParams
     cluster: ClusterLoad
@@ -147,7 +151,7 @@ class _TrimCycle:
     destinations: Destinations | None
 
     def decided(self) -> Shedding:
-        """The plan that levels the cluster; else the one that fills vacant brokers; else why nothing moves."""
+        """The plan that evens out the load, or else the one that fills vacant brokers, or else why nothing moves."""
         busiest = 100 * self.replay.usage[-1].max()
         floor = self.params.floor
         plan, why = self.levelled() if busiest >= floor else (None, messages.below_floor(busiest, floor))
@@ -159,7 +163,7 @@ class _TrimCycle:
         return _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
 
     def filled(self) -> Shedding | None:
-        """The plan that gives bundles to the brokers that have hardly any, if it pays; at any usage."""
+        """The plan that gives bundles to brokers that have hardly any, at any usage; None if that is not worth it."""
         names = self.cluster.brokers.names
         begun = self.memory.get("filling", ()) if self.watch.campaign else ()
         vacant = (self.replay.vacant | np.isin(names, begun) if begun else self.replay.vacant) & self.receivers
@@ -176,9 +180,9 @@ class _TrimCycle:
         return self.made(plan, {**self.memory, "filling": filled}, messages.filled(filled, len(plan.moves), plan.cut))
 
     def levelled(self) -> tuple[_Plan | None, str]:
-        """The plan of the longest window that gives a cause and pays, and its cause in words.
+        """The plan of the longest window with a cause and a plan worth its price, and the cause in words.
 
-        Else None, and why no plan pays; without a cause no words.
+        Otherwise None, and why no plan is worth its price; empty if there is no cause.
         """
         refused, params, names = "", self.params, self.cluster.brokers.names
         windows = self.watch.windows(len(self.replay))
@@ -219,7 +223,7 @@ class _TrimCycle:
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut, ahead)
 
     def bounds(self, balance: PlannedLoad) -> PlanBounds:
-        """What the plan may do: less after wrong predictions. A broker above its level by itself gets no bundle."""
+        """What the plan may do; less after wrong predictions. Brokers with a background above the level get nothing."""
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
         return PlanBounds(
@@ -237,7 +241,7 @@ class _TrimCycle:
         touched = np.zeros(len(names), dtype=bool)
         for move in plan.moves:
             touched[[move.source, move.destination]] = True
-        factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # of a magnified replay
+        factor = np.nan_to_num(plan.balance.model.cores / self.replay.model.cores, nan=1.0)  # if magnified
         real = (plan.balance.usage[:, 0] - plan.ahead * (1 - _SCORED_AHEAD / AHEAD)) * factor
         owns = self.replay.minutes.owned.fingerprints.tolist()
         memory = scores.predicted(acted(memory, names, touched, now), self.cluster, plan.moves, real)
@@ -245,7 +249,7 @@ class _TrimCycle:
         return Shedding(tuple(map(_unload, plan.moves)), memory=memory, cause=why)
 
     def waiting(self) -> Shedding:
-        """No cause yet: the brokers are level, or differ for too short a time."""
+        """The result without a cause: brokers differ too little, or not for long enough yet."""
         now, pools, hot, apart = self.replay.away[-1], self.replay.pools, self.params.hot, self.params.apart
         text = messages.waiting(self.cluster.brokers.names, now, pools, self.watch, hot=hot, apart=apart)
         differ = now.max() >= hot or widest(now, now, pools) >= apart
@@ -256,9 +260,9 @@ class _TrimCycle:
 class _Plan:
     """A plan before it is judged.
 
-    gained: points that it takes off brokers above their level. price: point-minutes that its moves must be worth. cut:
-    ratio 0-1 of all clients that it disconnects, NaN unknown. ahead: (n,) points of CPU that brokers gain in `AHEAD`
-    minutes by the growth of their bundles.
+    gained: points that it takes off brokers above their level. price: point-minutes that its moves must save. cut:
+    ratio 0-1 of all clients that it disconnects, NaN if unknown. ahead: (n,) points of CPU by which brokers grow in
+    `AHEAD` minutes, with their bundles.
     """
 
     moves: list[PlannedMove]
@@ -272,7 +276,7 @@ class _Plan:
 def best_plan(
     balance: PlannedLoad, owner: IntArray, price: FloatArray, bounds: PlanBounds
 ) -> tuple[list[PlannedMove], PlannedLoad]:
-    """The greedy plan, or if it is small and the search by pairs finds a better one, that; and the load after it."""
+    """The plan of `Planner`, or of `PairSearch` if plans are small and it finds a better one; and the load after it."""
     coarse = int((owner >= 0).sum()) <= COARSE * len(balance.target)
     pairs = PairSearch(balance, owner, price, bounds) if coarse else None  # the planner's moves change `balance`
     planner = Planner(balance, owner, price, bounds)
@@ -294,7 +298,7 @@ def _nothing(reason: Reason, text: str, memory: Mapping[str, Any]) -> Shedding:
 
 
 def _measured(cluster: ClusterLoad) -> BoolArray:
-    """The brokers (n,) whose CPU was measured in the newest minute; all of them where CPU is not measured at all."""
+    """The brokers (n,) whose CPU was measured in the newest minute; all brokers if CPU is not measured at all."""
     if cluster.recent is None or not (cluster.brokers.limit[:, CPU] > 0).any():
         return np.ones(len(cluster.brokers), dtype=bool)
     measured: BoolArray = np.isfinite(cluster.recent.cpu[-1])
@@ -302,7 +306,7 @@ def _measured(cluster: ClusterLoad) -> BoolArray:
 
 
 def _explained(replay: Replay, window: int) -> BoolArray:
-    """The brokers (n,) whose bundles alone, by the kind's cost of work, explain that they are busy.
+    """The brokers (n,) whose bundles alone explain most of their usage.
 
     A false reading of 100 % raises the background, which no move lowers.
     """
@@ -315,9 +319,9 @@ def _explained(replay: Replay, window: int) -> BoolArray:
 
 
 def rollout(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[dict[str, Any], HeldBack | None]:
-    """The memory with the brokers that left, and why nothing is balanced while others are about to leave.
+    """The memory with the brokers that left, and why nothing is balanced while others may soon leave.
 
-    A broker that is only not trusted has not left.
+    A broker whose data is only not trusted has not left.
     """
     now, names = cluster.now, cluster.brokers.names
     present = {*names, *cluster.quality.doubts}

@@ -1,17 +1,18 @@
 """Which bundle Trim splits: one that is too large for any broker, once, into as many children as needed.
 
-Idea. A bundle that would leave even the idlest broker well above the level can't be placed; it must be parted. Halving
-it again and again disconnects its clients each time. Here it is cut in one step, between its topics, and the children
-are placed in the same plan.
+Idea. A bundle with which even the idlest broker would be well above the level must be split. Halving it again and again
+disconnects its clients each time. Here it is cut in one step, between its topics, and the children are placed in the
+same plan.
 
-Formula. Split when the bundle is `least` points itself and every broker with it would be `above` points above the
-level, in the last two minutes of the replay; on a full machine in the last one. Its owner has it already, so a bundle
-that is well where it is stays whole. Children: ceil(load / max(6 points, a fifth of the level)), cut by the load of its
-topics. A single topic that carries more than `hot_topic` of it can't be parted: add partitions.
+Formula. A bundle is split when it is at least `least` points itself, and every broker with it would be `above` points
+above the level, in the last two minutes of the replay (on a full machine in the last one). Its owner counts, too, so a
+bundle stays whole if its owner is not above that. Children: ceil(load / max(6 points, a fifth of the level)), cut by
+the load of its topics. If a single topic carries more than `hot_topic` of it, a split does not help: add partitions.
 
-When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes: a split stays.
+When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes, because a split can't be
+undone.
 
-Source. Trimtab's own. Memory: the model's, see `model`.
+Source. Trimtab's own. Memory: that of the model, see `model`.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ from trimtab_strategies.splitting.limits import Inside
 LASTS = 2
 """Minutes of the ring in which a bundle must be too large."""
 
-_SMALLEST_CHILD = 6.0  # points
+_SMALLEST_CHILD = 6.0  # points that a child should have
 _HEAVIEST = 0.75  # ratio of the load that one child may keep
-_CHILD_OF_LEVEL = 0.2  # ratio of the level that a child may have, if that is more
+_CHILD_OF_LEVEL = 0.2  # ratio of the level that a child should have, if that is more
 
 
 class TrimSplitterParams(StrategyParams):
     """Parameters of Trim's splitter."""
 
     least: Annotated[float, Field(gt=0, le=100)] = 15
-    """Percentage points of an average broker below which a bundle is not split."""
+    """Percentage points of usage that a bundle adds to an average broker. Smaller bundles are not split."""
     above: Annotated[float, Field(gt=0, le=100)] = 15
-    """Percentage points above the level that the coldest broker would have to reach with the bundle."""
+    """Percentage points above the level. A bundle is split only if every broker would be that far above with it."""
     hot_topic_percent: PositivePercent = 50
     """Percent of the bundle's load above which a single topic makes a split useless."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 16
@@ -65,7 +66,7 @@ class TrimSplitter:
     def split(self, cluster: ClusterLoad, splittable: BoolArray, memory: Mapping[str, Any]) -> Splitting:
         """The bundles that no broker can take whole, the largest first."""
         recent = cluster.recent
-        if len(cluster.brokers) < 2:  # noqa: PLR2004 - it takes two
+        if len(cluster.brokers) < 2:  # noqa: PLR2004 - children need two
             text = f"the cluster has {counted(len(cluster.brokers), 'broker')}: children would have nowhere to go"
             return Splitting((), (HeldBack("", Reason.NO_CANDIDATE, text),), memory)
         if recent is None or len(recent) - recent.assumed < LASTS:
@@ -75,7 +76,7 @@ class TrimSplitter:
         replay = replayed(cluster, recent, model)
         brokers = cluster.brokers
         fit = brokers.ready & brokers.schedulable & brokers.trusted
-        if fit.sum() < 2:  # noqa: PLR2004 - it takes two
+        if fit.sum() < 2:  # noqa: PLR2004 - children need two
             text = f"{counted(int(fit.sum()), 'broker')} may receive bundles: children would have nowhere to go"
             return Splitting((), (HeldBack("", Reason.NO_CANDIDATE, text),), memory)
         sizes = _Sizes.of(replay, fit)
@@ -104,7 +105,7 @@ class TrimSplitter:
     def _boundaries(
         self, cluster: ClusterLoad, inside: Inside, row: int, sizes: _Sizes, room: int
     ) -> IntArray | HeldBack:
-        """The boundaries of a bundle (row), or why it is not split. room: bundles that its namespace may get."""
+        """The boundaries of a bundle (row), or why it is not split. room: bundles that its namespace may still get."""
         name = cluster.bundles.names[row]
         _, lower, upper = parse_bundle(name)
         topics = inside.of(row)
@@ -125,7 +126,7 @@ class TrimSplitter:
         return cut.boundaries
 
     def _refused(self, cluster: ClusterLoad, topics: IntArray, weights: FloatArray) -> tuple[Reason, str] | None:
-        """Why a bundle with these topics (rows, t) of these loads (t,) can't be parted; None if it can."""
+        """Why a bundle with these `topics` (rows, t), with loads `weights` (t,), can't be split; None if it can."""
         if not weights.any():
             return Reason.NO_LOAD_DATA, "the load of its topics is not known"
         share = float(weights.max() / weights.sum())
@@ -137,10 +138,10 @@ class TrimSplitter:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """What the bundles would be on an average broker, by the least of the last minutes.
+    """The size of each bundle on an average broker, by its least load in the last minutes.
 
     sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest:
-    (m,) the least usage, percent, of a broker with the bundle, of those that may receive it.
+    (m,) the least usage, percent, of any broker with the bundle: its owner, or one that may receive it.
     """
 
     sample: FloatArray
@@ -151,7 +152,7 @@ class _Sizes:
 
     @classmethod
     def of(cls, replay: Replay, fit: BoolArray) -> _Sizes:
-        """The sizes by `replay`. fit: (n,) brokers that may receive bundles, two at least."""
+        """The sizes by `replay`. fit: (n,) brokers that may receive bundles, at least two."""
         model, minutes = replay.model, slice(-LASTS, None)
         sample: FloatArray = replay.load[minutes].min(axis=0)
         waits = np.append(replay.full, False)[replay.owner]  # a full machine can't wait

@@ -1,1 +1,1 @@
-"""WeightedBalancer: Hermes' balancer for bundles, with a target weight for each broker."""
+"""WeightedBalancer: Hermes' balancer, applied to bundles, with a target weight for each broker."""

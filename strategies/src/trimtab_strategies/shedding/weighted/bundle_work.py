@@ -1,4 +1,7 @@
-"""Translates between bundles and `nodes`: bundle weights, their order, and the resulting transfers as unloads."""
+"""Translates bundles to the terms of `nodes`, and back: bundle weights, their order, and transfers as unloads.
+
+In Hermes' words a bundle is a *task*, and a broker is a *consumer*.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Measure(StrEnum):
 
 
 class Weighing(StrEnum):
-    """The average that is used."""
+    """The average that a bundle's weight is taken from."""
 
     SHORT = "Short"
     LONG = "Long"
@@ -44,7 +47,7 @@ def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -
 
 
 def fixed_weights(traits: Mapping[str, BrokerTraits]) -> dict[str, float]:
-    """Broker name -> the weight that a user fixed; 1 is the average of the other brokers."""
+    """Broker name -> the weight that a user fixed. 1 is the average of the other brokers."""
     return {name: of.weight for name, of in traits.items() if 0 <= of.weight < np.inf}
 
 
@@ -55,7 +58,7 @@ class SortedBundles(SortedOrder):
         self._names, self._weight, self._ties_only = names, weight, ties_only
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """Ascending by name, or in the order of rows where the order does not matter."""
+        """The tasks in `arrived`, ascending by name; in the order of rows if `ties_only` and no two weigh the same."""
         rows = super().tasks(arrived, most)
         if self._ties_only and len(np.unique(self._weight[rows])) == len(rows):
             return rows
@@ -75,7 +78,7 @@ class JavaBundles(JavaOrder):
         return 31 + subscription_hashes(list(called))
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """The tasks in the order of a Java set of tasks."""
+        """The tasks in `arrived`, in the order in which a Java set returns them."""
         order: IntArray = arrived[java_compat.hash_order(self._of_tasks[arrived], java_compat.grown_table(most))]
         return order
 
@@ -86,10 +89,10 @@ def by_name(rows: IntArray, names: Sequence[str]) -> IntArray:
 
 
 def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, ...]:
-    """The net effect of `steps`, as unloads with destinations. rows: the brokers' rows, by consumer.
+    """The net effect of `transfers`, as unloads with destinations. rows: the row of each consumer's broker.
 
-    A swap whose bundles did not move again is one unload with its return. Every other bundle whose place changed is
-    moved to its final place. A bundle that went back and forth is not moved.
+    A swap whose bundles did not move again becomes one unload with a returned bundle. Every other bundle whose owner
+    changed moves to its final owner. A bundle that moved back is not moved.
     """
     steps = list(transfers)
     net = _net(steps)
@@ -106,7 +109,7 @@ def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, .
 
 
 def _net(steps: Iterable[Transfer]) -> dict[int, tuple[int, int]]:
-    """Task -> its first and its last consumer, for tasks that moved."""
+    """Task -> the consumer that had it first, and the one that has it now, for tasks that moved."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in steps:

@@ -1,9 +1,9 @@
 """The exchange of two tasks between an overloaded consumer o and another one d.
 
-A heavy task of weight t for a light one of weight u is acceptable when o is at or above its target, d does not end
-above its own, and o becomes lighter by at least the significant change. For a given t each condition is monotone in u,
-in doubles as well as in theory. So the acceptable light tasks are contiguous, and bisection finds both ends without a
-test of all pairs.
+o gives a heavy task of weight t and gets a light one of weight u. That is acceptable when o is at or above its target,
+d does not end up above its own, and o becomes lighter by at least the significant change. For a given t each condition
+is monotone in u, in doubles as well as in theory. So the acceptable light tasks are contiguous, and bisection finds
+them without a test of all pairs.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 SLACK = 1e-9
-"""Relative error far above the rounding of the few additions in the rule: a larger miss is a certain miss."""
+"""Relative error far above the rounding of the few additions in the rule. A larger miss is no rounding error."""
 
 FIRST_ROWS = 16
-"""Heavy tasks examined together at first; four times as many in each next step."""
+"""Heavy tasks that are examined together at first. Each further step examines four times as many."""
 
 
 class Sides(NamedTuple):
-    """Book and target weight of the overloaded consumer and of the other, and the significant change in percent."""
+    """Book and target weight of o, and of d (`other_`), and the significant change in percent. book: see `ledger`."""
 
     book: float
     target: float
@@ -47,12 +47,12 @@ class Sides(NamedTuple):
 
     @property
     def wanted(self) -> float:
-        """The change that brings one of them to its target and the other nearer, ops/s."""
+        """The change that brings one of them to its target and the other nearer to its own, ops/s."""
         return min(self.room, self.excess)
 
 
 def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
-    """Whether a quick test shows that no pair is acceptable (weights descending)."""
+    """Whether a quick test shows that no pair is acceptable. Weights are descending."""
     if not (len(heavy) and len(light)) or sides.book < sides.target or sides.book == 0:
         return True
     slack = SLACK * (sides.book + sides.other_book + sides.other_target + float(heavy[0]) + float(light[0]))
@@ -62,14 +62,14 @@ def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
 
 @np.errstate(over="ignore", invalid="ignore")
 def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
-    """The original's rule for pairs of weights, operation by operation; broadcasts."""
+    """The original's rule for pairs of weights, with the same operations in the same order. Shapes broadcast."""
     after = np.maximum(sides.other_book + heavy - light, 0.0)
     allowed: BoolArray = _lighter(sides, heavy, light) & (after <= sides.other_target)
     return allowed & (sides.book >= sides.target)
 
 
 def _lighter(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
-    """Whether o becomes lighter by a significant change: true for all light tasks below some weight."""
+    """Whether o becomes lighter by a significant change. If so for one light task, then for all lighter ones, too."""
     book = sides.book
     if book == 0:
         return np.zeros(np.broadcast_shapes(heavy.shape, light.shape), dtype=bool)
@@ -97,7 +97,7 @@ def first_acceptable(
 
 
 def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> IntArray:
-    """For each heavy task the first light one with which o becomes lighter by a significant change."""
+    """For each heavy task: the position of the first light one with which o becomes lighter by a significant change."""
     low = np.zeros(len(heavy), dtype=np.int64)
     high = np.full(len(heavy), len(light), dtype=np.int64)
     while (open_ := low < high).any():
@@ -110,10 +110,10 @@ def _first_light_enough(sides: Sides, heavy: FloatArray, light: FloatArray) -> I
 
 @np.errstate(over="ignore", invalid="ignore")
 def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[int, int] | None:
-    """The fitting pair that reduces the squared distances to both targets most; or None.
+    """The fitting pair that reduces the squared distances to both targets most; None if no pair does.
 
-    Weights are descending. For each heavy task only two light ones matter: the heaviest that keeps the change within
-    the wanted one, and the next heavier, which exceeds it slightly but may still fit below the other's target.
+    Weights are descending. For each heavy task only two light ones matter: those whose changes are the next below and
+    the next above the wanted one. The larger change may still fit below the other's target.
     """
     if not len(heavy) or not len(light):
         return None
@@ -131,13 +131,13 @@ def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[i
 
 
 def _gain(sides: Sides, change: FloatArray) -> FloatArray:
-    """Half of the reduction of both squared distances to the targets when this weight (ops/s) is shifted."""
+    """Half of the decrease in the squared distances to both targets when weight (ops/s) is shifted from o to d."""
     return change * (sides.excess + sides.room - change)
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def best_move(sides: Sides, weights: FloatArray) -> int | None:
-    """The task of o (weights descending) that is best moved to d without return; None when none is.
+    """The task of o (weights descending) whose move to d without return helps most; None if none helps.
 
     A task without weight is never worth a move.
     """
@@ -147,9 +147,9 @@ def best_move(sides: Sides, weights: FloatArray) -> int | None:
 
 
 def nearest(sides: Sides, weights: FloatArray) -> int | None:
-    """The task of o (weights descending) that changes both ends by about the wanted weight; None when none does.
+    """The task of o (weights descending) whose weight is closest to the wanted change; None if none is close enough.
 
-    Neither end gets further from its target than it was, and d not beyond it.
+    Neither consumer may get further from its target, and d may not exceed its own.
     """
     usable = np.flatnonzero((weights > 0) & (weights <= sides.room) & (weights < 2 * sides.wanted))
     return int(usable[np.argmin(np.abs(weights[usable] - sides.wanted))]) if len(usable) else None

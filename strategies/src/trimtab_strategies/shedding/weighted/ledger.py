@@ -1,8 +1,8 @@
-"""The ledger of one balance: the tasks of each consumer, and the running weight that each consumer carries.
+"""The ledger of one balancing run: the tasks of each consumer, and the running weight that each consumer carries.
 
-Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has it at most
-once, so the subscription's number also names the task. The *book* is a consumer's running weight in the original; with
-the original's phantom swaps it can differ from the sum of the tasks.
+Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has a
+subscription at most once. So a subscription's number also names its task. The *book* is a consumer's running weight.
+With the original's phantom swaps it can differ from the sum of the tasks.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NO_TASK = -1
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """One step of a balance: `task` went from `source` to `destination`, which gave `returned` for it (-1 nothing).
+    """One step: `task` goes from `source` to `destination`, which gives `returned` for it (-1: nothing).
 
-    phantom: the task had left the source before, so only the returned one really moved.
+    phantom: whether the task had left the source before, so that only the returned one really moves.
     """
 
     task: int
@@ -40,7 +40,7 @@ class Ranked(NamedTuple):
 
 
 class Ledger:
-    """See the module. `weight` and `stable` are per subscription (m,): ops/s, and whether it may be swapped."""
+    """See the module. weight, stable: for each subscription (m,) its ops/s, and whether it may be swapped."""
 
     def __init__(self, consumers: int, weight: FloatArray, stable: BoolArray, order: Order) -> None:
         self.weight, self.stable = weight, stable.copy()
@@ -49,7 +49,7 @@ class Ledger:
         self._held: list[dict[int, None]] = [{} for _ in range(consumers)]
         self.transfers: list[Transfer] = []
         self.shared = False
-        """Whether a subscription may be on several consumers."""
+        """Whether several consumers may have the same subscription."""
         self.movable: BoolArray | None = None
         """The tasks (mask, m) that may move; None: all."""
         self._order = order
@@ -67,7 +67,7 @@ class Ledger:
         return len(self._held[consumer] if opened is None else opened)
 
     def held(self, consumer: int) -> dict[int, None]:
-        """A consumer's tasks as they arrived."""
+        """A consumer's tasks in order of arrival."""
         opened = self._opened.pop(consumer, None)
         if opened is not None:  # most consumers of a large cluster are never touched
             self._held[consumer] = dict.fromkeys(opened.tolist())
@@ -80,7 +80,7 @@ class Ledger:
         self._most[consumer] = len(tasks)
 
     def take(self, consumer: int, task: int) -> None:
-        """Give a task to a consumer. The book grows even if it had it already."""
+        """Add a task to a consumer. Its book grows even if it has the task already."""
         held = self.held(consumer)
         held.setdefault(task)
         self._most[consumer] = max(self._most[consumer], len(held))
@@ -88,7 +88,7 @@ class Ledger:
         self._forget(consumer)
 
     def give(self, consumer: int, task: int) -> None:
-        """Take a task from a consumer. The book shrinks (to 0 at least) even if it did not have it."""
+        """Remove a task from a consumer. Its book shrinks, but not below 0, even if it does not have the task."""
         self.held(consumer).pop(task, None)
         self.book[consumer] = max(self.book[consumer] - self._single[task], 0.0)
         self._forget(consumer)
@@ -132,7 +132,7 @@ class Ledger:
         return self._without(tasks, destination)
 
     def ranked(self, consumer: int) -> Ranked:
-        """A consumer's stable tasks, heaviest first; of equals the first in iteration order."""
+        """A consumer's stable tasks, heaviest first. Equally heavy ones are in iteration order."""
         if consumer not in self._ranked:
             tasks = self.tasks(consumer)
             tasks = tasks[self.stable[tasks]]
@@ -145,7 +145,7 @@ class Ledger:
         return self.lacking(self.ranked(source), destination)
 
     def lacking(self, ranked: Ranked, destination: int) -> Ranked:
-        """Those that `destination` does not have."""
+        """Those of `ranked` that `destination` does not have."""
         if not self.shared:
             return ranked
         tasks = self._without(ranked.tasks, destination)

@@ -1,15 +1,15 @@
 """Hermes' terms: consumers carry tasks of subscriptions, and each subscription needs k consumers.
 
 A *consumer* is a worker, named by its id. A *subscription* is a unit of demand, named ``group.topic$name``. A *task* is
-one placement of a subscription on a consumer; a consumer has a subscription at most once. Weights are operations per
+one placement of a subscription on a consumer. A consumer has a subscription at most once. Weights are operations per
 second, cpu is a ratio (1 = every cpu busy), times are whole milliseconds since the epoch.
 
-Profiles: how heavy each subscription is, averaged over time, and when it was last moved.
+Profiles say how heavy each subscription is, averaged over time, and when it was last moved.
 
-Idea. Reports vary from one to the next; weights must not. So a weight is an average of the reports that decays with
-elapsed time, not with the number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed /
-window) and r the largest report of any active consumer. A subscription that no consumer reports is removed; one that
-appears later starts at 0 and ramps up. Only in an empty store does the first report count in full.
+Idea. Reports vary, but weights should be steady. So a weight is an average of the reports that decays with elapsed
+time, not with the number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed / window)
+and r the largest report of any active consumer. A subscription that no consumer reports is removed. One that appears
+later starts at 0 and grows. Only in an empty store does the first report count in full.
 
 Source. Hermes 2.21.0, profiles of the weighted balancer, with equal results to the last bit.
 """
@@ -27,7 +27,7 @@ NEVER = -math.inf
 
 
 UNDEFINED = -1.0
-"""The cpu utilisation that stands for "unknown". Only this exact number does; -0.5 would count as measured."""
+"""The cpu utilisation that means unknown. Only this exact number does: -0.5 would count as measured."""
 
 
 class InvalidWorkError(ValueError):
@@ -47,12 +47,12 @@ class Profile:
 
 
 UNKNOWN_PROFILE = Profile()
-"""Profile of a subscription without a report: no weight, never moved."""
+"""The profile of a subscription without a report: no weight, never moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """A consumer's report: its cpu utilisation (ratio, -1 unknown) and the operations/s of each subscription."""
+    """A consumer's report: its cpu utilisation (ratio, -1 if unknown) and the operations/s of each subscription."""
 
     cpu: float = UNDEFINED
     ops: Mapping[str, float] = field(default_factory=dict)
@@ -69,10 +69,11 @@ UNKNOWN_LOAD = NodeLoad()
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Number of consumers of each subscription, and of subscriptions of a consumer.
+    """How many consumers each subscription gets, and how many subscriptions a consumer may have (`most`).
 
-    active: number of consumers; no subscription gets more. per_subscription: k by default. of_subscription, of_topic: k
-    by name. The number of a subscription takes precedence over its topic's. One below 1 means `per_subscription`.
+    active: number of consumers; no subscription gets more. per_subscription: the default for a subscription.
+    of_subscription, of_topic: the number by name. A subscription's own number takes precedence over its topic's.
+    Numbers below 1 mean `per_subscription`.
     """
 
     active: int
@@ -91,13 +92,13 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Workload:
-    """The input of one balance.
+    """The input of one balancing run.
 
     subscriptions, consumers: names of the active ones, in the given order.
     holders: by subscription the consumers that have it now; may contain inactive ones and unknown subscriptions.
     profiles, loads: by name; a missing one is `UNKNOWN_PROFILE` or `UNKNOWN_LOAD`.
 
-    Raises `InvalidWorkError` when a name comes twice.
+    Raises `InvalidWorkError` if a name is listed twice.
     """
 
     now: float
@@ -146,12 +147,12 @@ def smoothing(elapsed: float, window: float) -> float:
 
 
 def blended(before: float, value: float, alpha: float) -> float:
-    """One step of the average: `alpha` (0-1) of the new value, the rest of the one before."""
+    """One step of the average: `alpha` (0-1) of the new value, the rest of the previous average."""
     return value * alpha + before * (1 - alpha)
 
 
 def averages(samples: Iterable[tuple[float, float]], window: float) -> list[float]:
-    """The average after each (instant ms, value); the first is the value itself."""
+    """The average after each of `samples` (instant in ms, value). The first average is the first value."""
     found: list[float] = []
     last = NEVER
     for now, value in samples:
@@ -173,8 +174,8 @@ def rebuilt(
 ) -> Profiles:
     """The profiles after the reports (`loads`) of the active consumers; `window` is in ms.
 
-    Corrected: a subscription that is new to the store starts at its first report, and one without a report (it is
-    moving between two consumers) keeps its profile.
+    Corrected: a subscription that is new to the store starts at its first report. One without a report keeps its
+    profile, because it is moving between two consumers.
     """
     corrected = compatibility is Compatibility.CORRECTED
     alpha = smoothing(_since(before.updated, now), window)
@@ -187,7 +188,7 @@ def rebuilt(
 
 
 def largest_reports(loads: Mapping[str, NodeLoad]) -> dict[str, float]:
-    """By subscription the most operations/s that any consumer reports, at least 0."""
+    """By subscription the largest operations/s that any consumer reports, at least 0."""
     found: dict[str, float] = {}
     for load in loads.values():
         for name, ops in load.ops.items():
@@ -196,6 +197,6 @@ def largest_reports(loads: Mapping[str, NodeLoad]) -> dict[str, float]:
 
 
 def stamped(profiles: Profiles, moved: Iterable[str], now: float) -> Profiles:
-    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved; none is added."""
+    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved. It adds no profile."""
     stamps = {name: Profile(profiles.of[name].weight, now) for name in moved if name in profiles.of}
     return Profiles({**profiles.of, **stamps}, profiles.updated)

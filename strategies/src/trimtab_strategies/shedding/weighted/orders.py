@@ -1,7 +1,7 @@
-"""The two orders of consumers, tasks and sums.
+"""The two orders of consumers and tasks, and of the terms of sums.
 
-`Java`: the order of the original's hash containers, which decides its ties; needed for equal decisions. `Sorted`:
-consumers ascending by id, subscriptions ascending by name, ties in weight by name.
+`Java`: the order of the original's hash containers, which breaks its ties. Equal decisions need it. `Sorted`: consumers
+ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ class Order(Protocol):
     """One of the two orders. A subscription's number is its position in the result of `subscriptions`."""
 
     def consumers(self, names: Collection[str]) -> list[str]:
-        """Ids of consumers, inserted in the given order, in iteration order."""
+        """Ids of consumers in iteration order. names: in the order of insertion."""
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
-        """Subscriptions, passed in the given order, in iteration order."""
+        """Subscriptions in iteration order. names: in the order in which they were passed."""
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
-        """The consumers that have a subscription, the first to keep it first."""
+        """The consumers that have a subscription, ordered by precedence to keep it."""
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
         """The tasks (numbers, in order of arrival) of a consumer that once held `most`, in iteration order."""
 
     def queue(self, weights: FloatArray) -> IntArray:
-        """Positions of unassigned tasks of these weights, the first to be placed first."""
+        """Positions of unassigned tasks with these weights, in the order of placement."""
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
-        """The numbers of a report, by subscription, in the order of addition."""
+        """The values of a report `ops` (by subscription) in the order in which they are added up."""
 
 
 class SortedOrder:
@@ -57,12 +57,12 @@ class SortedOrder:
         """Ascending."""
         return sorted(names)
 
-    def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:  # noqa: ARG002 - alike for all
+    def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:  # noqa: ARG002 - the same for all
         """Ascending."""
         return sorted(set(consumers))
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:  # noqa: ARG002 - history does not matter
-        """Ascending, as subscriptions are numbered so."""
+        """Ascending by number, which is by name."""
         return np.sort(arrived)
 
     def queue(self, weights: FloatArray) -> IntArray:
@@ -85,7 +85,7 @@ class JavaOrder:
         return java_compat.hash_map_order(names)
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
-        """The given order; sets the hash codes of the tasks."""
+        """The given order. This also sets the hash codes of the tasks."""
         self._spread = java_compat.spread(31 + subscription_hashes(names))
         return list(names)
 
@@ -119,7 +119,7 @@ def order_of(iteration: Iteration) -> Order:
 
 
 def subscription_hashes(names: Sequence[str]) -> IntArray:
-    """Hash codes of subscriptions ``group.topic$name`` in the original; raises `InvalidWorkError` on another form."""
+    """The original's hash codes of subscriptions ``group.topic$name``. Raises `InvalidWorkError` for other forms."""
     parts = [_parts(name) for name in names]
     group, topic, own = (java_compat.string_hashes([part[k] for part in parts]) for k in range(3))
     of_topic = 31 * (31 + topic) + group

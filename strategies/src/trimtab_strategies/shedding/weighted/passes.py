@@ -2,16 +2,16 @@
 
 The corrected pass. Each step reduces the squared distances to the targets. The pass relieves a consumer that exceeds
 its target by at least the significant change, until the excess is below half of that. So noise moves nothing, and many
-small exchanges can add up. Destinations come by room, the largest first. While the numbers of tasks allow it, tasks
-(bundles) move one way. Then the pass swaps the heaviest tasks for the lightest, so few swaps are enough. Neither end
-passes its target. A task that moved just now or recently stays.
+small exchanges can add up. The consumer with the most room is the first destination. While the numbers of tasks allow
+it, tasks (bundles) move one way. Then the pass swaps the heaviest tasks for the lightest, so few swaps are enough.
+Neither consumer passes its target. A task that moved just now or recently stays.
 
-Then the pass fills each consumer that asks. For example, one strong consumer among many is far below its target, while
+Then the pass fills each consumer in `asks`. For example, one strong consumer among many is far below its target, while
 no other is much above its own. All of them then give a little, the furthest above first.
 
-The original pass, phantom swaps included. It visits each overloaded consumer once, the furthest above its target first,
-and for each of them all others. It moves tasks out to even the numbers, then swaps heavy ones for light ones. A swap
-must relieve the overloaded consumer by the significant change.
+The original pass, including its phantom swaps. It visits each overloaded consumer once, the furthest above its target
+first, and for each of them all others. It moves tasks out to even the numbers, then swaps heavy ones for light ones. A
+swap must relieve the overloaded consumer by the significant change.
 """
 
 from __future__ import annotations
@@ -37,41 +37,43 @@ from trimtab_strategies.shedding.weighted.ledger import Ledger, Ranked
 
 DEFECTS = (
     Defect(
-        "After a swap the task that has left is offered again, so weights count that never moved (phantom swaps).",
+        "After a swap the task that has left is offered again, so weight counts as moved that never moved (phantom"
+        " swaps).",
         "A task that has moved stays where it is.",
     ),
     Defect(
         "A consumer with exactly the allowed number of tasks gives some away, in hash order, even ones just moved.",
-        "Only one with more than that does: the task that fits best, unless it was moved recently.",
+        "Only a consumer with more tasks gives one away: the one that fits best, unless it moved recently.",
     ),
     Defect(
         "Each single swap must change the weight by some percent: with hundreds of small tasks none ever does.",
-        "The distance of a consumer to its target counts; small exchanges add up.",
+        "The distance of a consumer from its target counts, so small exchanges add up.",
     ),
     Defect(
         "Any other consumer may be the partner of a swap, and the first acceptable pair is taken.",
-        "Partners come by room, the heaviest goes for the lightest, and neither end gets beyond its target.",
+        "Consumers with the most room come first, the heaviest task is swapped for the lightest, and neither consumer"
+        " passes its target.",
     ),
-    Defect("The limit of tasks per consumer is ignored for tasks that are already placed.", "It holds everywhere."),
+    Defect("The limit of tasks per consumer is ignored for tasks that are already placed.", "It always applies."),
     Defect(
         "Tasks without a report weigh nothing, so all of them go to one consumer.",
         "They weigh as much as the average one.",
     ),
     Defect(
         "New tasks go to the lightest consumer, even if it is the weakest.",
-        "They go where the most room is below the target.",
+        "They go to the consumer with the most room below its target.",
     ),
     Defect(
         "The controller adds a cpu error to a share of about 1/n: its loop gain grows with the number of consumers.",
         "The error is relative to the mean, and the loop gain is the same for any number.",
     ),
     Defect(
-        "No score falls below 0.01, which flattens the targets of a hundred consumers.",
+        "No score falls below 0.01, so with a hundred consumers all targets are about equal.",
         "The floor is a fraction of 1/n.",
     ),
     Defect(
         "The first correction after a change of leader is not smoothed.",
-        "Averages start at the share that is carried.",
+        "Averages start at the share of the weight that a consumer carries.",
     ),
 )
 """Defects of the original; `Compatibility.CORRECTED` fixes each."""
@@ -84,7 +86,7 @@ class Aim:
     targets:    weight that each consumer should carry (n,), ops/s.
     limit:      number of tasks that each should have at most, to keep the numbers even.
     min_change: the significant change, percent.
-    most:       number of tasks that none may exceed.
+    most:       number of tasks that no consumer may exceed.
     spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are also
                 kept even. Not in the original.
     receives:   consumers that may get tasks (mask, n); empty: all.
@@ -107,7 +109,7 @@ class Aim:
         return not self.receives or self.receives[consumer]
 
     def between(self, ledger: Ledger, source: int, destination: int) -> Sides:
-        """The state of two consumers."""
+        """The books and targets of two consumers."""
         book, targets = ledger.book, self.targets
         return Sides(book[source], targets[source], book[destination], targets[destination], self.min_change)
 
@@ -118,11 +120,11 @@ class Aim:
 
 
 CRUMB = 0.25
-"""Ratio of a consumer's excess: room below it is used only if an average task fits."""
+"""Room below this ratio of a consumer's excess is used only if an average task fits into it."""
 
 
 def corrected_pass(ledger: Ledger, aim: Aim) -> None:
-    """Relieve every overloaded consumer once, then fill every one that asks; see the module."""
+    """Relieve every overloaded consumer once, then fill every consumer in `asks`; see the module."""
     relief = _Relief(ledger, aim)
     for source in aim.overloaded(ledger):
         if aim.gives and not aim.gives[source]:
@@ -143,7 +145,7 @@ class _Relief:
         self._ranked: dict[int, Ranked] = {}
 
     def relieve(self, source: int) -> None:
-        """Move, then swap, with one destination after the other until the source is near enough to its target."""
+        """Move tasks to one destination after the other, then swap, until the source is near enough to its target."""
         steps = (self.move, self.swap) if self.aim.open_to(source) else (self.move,)
         for step in steps:
             for destination in takewhile(lambda _: self.needs_more(source), self.by_room(source)):
@@ -156,17 +158,17 @@ class _Relief:
         return excess > 0 and excess * 100 >= percent * target
 
     def needs_more(self, consumer: int) -> bool:
-        """Whether a consumer that gives tasks away has more to give."""
+        """Whether a consumer that gives tasks away is still too far above its target."""
         return self.is_above(consumer, self.aim.min_change / 2)
 
     def by_room(self, source: int) -> Iterator[int]:
-        """Other consumers below their target that may receive, the one with the most room first."""
+        """The other consumers that are below their target and may receive, the one with the most room first."""
         room = np.array(self.aim.targets) - self.ledger.book
         open_to = [c for c in np.flatnonzero(room > 0).tolist() if c != source and self.aim.open_to(c)]
         yield from sorted(open_to, key=lambda c: -room[c])
 
     def asking(self) -> list[int]:
-        """Consumers that ask and may receive, the one with the most room first."""
+        """Consumers in `asks` that lack enough and may receive, the one with the most room first."""
         room = np.array(self.aim.targets) - self.ledger.book
         found = [c for c, asks in enumerate(self.aim.asks) if asks and self.aim.open_to(c) and self.lacks(c, 1)]
         return sorted(found, key=lambda c: -room[c])
@@ -178,7 +180,7 @@ class _Relief:
         return room > 0 and room * 100 >= self.aim.min_change * part * target
 
     def fill(self, destination: int) -> None:
-        """Take from consumers above their target, one after the other, until the destination is near its own."""
+        """Take tasks from consumers above their target, one after the other, until the destination is near its own."""
         excess = np.array(self.ledger.book) - self.aim.targets
         sources = sorted(np.flatnonzero(excess > 0).tolist(), key=lambda c: -excess[c])
         for source in takewhile(lambda _: self.lacks(destination, 0.5), sources):
@@ -199,20 +201,20 @@ class _Relief:
             self.swap_best(source, destination)
 
     def candidates(self, source: int, destination: int) -> Ranked:
-        """Stable tasks of `source` that `destination` lacks, heaviest first. They only get fewer during a pass."""
+        """Stable tasks of `source` that `destination` does not have, heaviest first. None is added during a pass."""
         ranked = self._ranked.get(source) or self.ledger.ranked(source)
         kept = self.ledger.stable[ranked.tasks]
         self._ranked[source] = ranked if kept.all() else Ranked(ranked.tasks[kept], ranked.weights[kept])
         return self.ledger.lacking(self._ranked[source], destination)
 
     def vacancies(self, source: int, destination: int) -> int:
-        """How many tasks may move one way."""
+        """How many tasks may move without a return."""
         ledger, aim = self.ledger, self.aim
         vacant = min(int(aim.limit * (1 + aim.spread)), aim.most) - ledger.count(destination)
         return int(vacant if aim.spread else min(vacant, ledger.count(source) - aim.limit))
 
     def move(self, source: int, destination: int) -> None:
-        """Move the heaviest tasks that together fit the excess and the room, then the one that fits the rest best."""
+        """Move the heaviest tasks that together fit the excess and the room, then the one that best fits the rest."""
         vacant = self.vacancies(source, destination)
         if vacant <= 0:
             return
@@ -228,7 +230,7 @@ class _Relief:
             self.move_best(source, destination)
 
     def send(self, tasks: list[int], source: int, destination: int) -> None:
-        """Move these tasks. They then stay."""
+        """Move these tasks. They do not move again."""
         self.ledger.stable[tasks] = False
         for task in tasks:
             self.ledger.move(task, source, destination)
@@ -242,7 +244,7 @@ class _Relief:
         return best is not None
 
     def swap(self, source: int, destination: int) -> None:
-        """Swap the heaviest for the lightest while that fits both ends, then the pair that fits the rest best."""
+        """Swap the heaviest for the lightest while that fits both consumers, then the pair that best fits the rest."""
         heavy, light = self.candidates(source, destination), self.candidates(destination, source)
         sides = self.aim.between(self.ledger, source, destination)
         if not _worthwhile(sides, heavy.weights):
@@ -260,32 +262,32 @@ class _Relief:
             self.exchange([int(heavy.tasks[best[0]])], [int(light.tasks[best[1]])], source, destination)
 
     def exchange(self, tasks: list[int], returned: list[int], source: int, destination: int) -> None:
-        """Swap these tasks pair by pair. They then stay."""
+        """Swap these tasks pair by pair. They do not move again."""
         self.ledger.stable[tasks + returned] = False
         for task, back in zip(tasks, returned, strict=True):
             self.ledger.swap(task, source, back, destination)
 
     def even(self, source: int) -> None:
-        """Move single tasks to even the numbers, as long as the weights improve too."""
+        """Move single tasks to even the numbers, as long as that also improves the weights."""
         for destination in self.by_room(source):
             while self.vacancies(source, destination) > 0 and self.move_best(source, destination):
                 pass
 
 
 def _worthwhile(sides: Sides, heavy: FloatArray) -> bool:
-    """Whether the room is a fair part of the excess, or fits an average task. It prevents many tiny moves."""
+    """Whether the room is a large enough part of the excess, or fits an average task. It prevents many tiny moves."""
     return len(heavy) > 0 and sides.room >= min(sides.excess * CRUMB, float(heavy.mean()))
 
 
 def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
-    """How many swaps of the heaviest for the lightest fit both ends together."""
+    """How many swaps of the heaviest for the lightest fit both consumers together."""
     count = min(len(heavy), len(light))
     change = heavy[:count] - light[::-1][:count]
     return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wanted)))
 
 
 def original_pass(ledger: Ledger, aim: Aim) -> None:
-    """Hermes' pass, phantom swaps included."""
+    """Hermes' pass, including its phantom swaps."""
     for source in aim.overloaded(ledger):
         for destination in range(len(ledger)):
             if destination == source or not aim.open_to(destination):
@@ -298,7 +300,7 @@ def original_pass(ledger: Ledger, aim: Aim) -> None:
 
 
 def _balanced(ledger: Ledger, aim: Aim, consumer: int) -> bool:
-    """Whether a consumer needs no relief. Compares exactly, as the original does."""
+    """Whether a consumer needs no relief. The comparison is exact, as in the original."""
     return ledger.book[consumer] == aim.targets[consumer] and ledger.count(consumer) <= aim.limit
 
 
@@ -307,7 +309,7 @@ def _may_move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> bo
 
 
 def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
-    """Move tasks in iteration order, each that fits below the destination's target, while the counts require it."""
+    """Move tasks that fit below the destination's target, in iteration order, while the counts require it."""
     if not _may_move_out(ledger, aim, source, destination):
         return
     tasks = ledger.leavable(source, destination)
@@ -325,9 +327,9 @@ def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
 def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
     """Swap the first acceptable pairs: the outer loop is over heavy tasks, the inner one over light tasks.
 
-    After a pair the loop continues with the same heavy task, which has already left: the phantom swap. The original
-    checks after every pair, accepted or not, whether the source is balanced. As a refused pair changes nothing, this
-    matters only for the first pair.
+    After a swap the loop continues with the same heavy task, which has already left: the phantom swap. The original
+    checks after every pair, accepted or not, whether the source is balanced. A refused pair changes nothing, so this
+    check matters only for the first pair.
     """
     if hopeless(aim.between(ledger, source, destination), ledger.ranked(source).weights, _weights(ledger, destination)):
         return

@@ -1,35 +1,35 @@
 """WeightedBalancer: every broker carries its target weight, learned from its usage.
 
-Idea. Hermes' balancer, for bundles: each bundle has one owner. A controller gives a broker that is more used than the
-others a smaller target weight, so brokers of different strength end up equally used. A broker above its target gives
-bundles to brokers below theirs, the heaviest that fit first, and swaps heavy for light ones where a broker already has
-too many bundles. A broker that is hardly used is filled by all brokers above their targets, even slightly: so a strong
-broker among many gets its part. Bundles that moved recently stay, and everything stays while differences are small or
-short.
+Idea. This is Hermes' balancer, applied to bundles: each bundle has one owner. A controller gives a broker that is more
+used than the others a smaller target weight, so brokers of different strength end up equally used. A broker above its
+target gives bundles to brokers below theirs, the heaviest that fit first. If a broker already has too many bundles,
+heavy ones are swapped for light ones. A broker that is hardly used is filled by all brokers above their targets, even
+slightly. So one strong broker among many gets its part. Bundles that moved recently stay. Nothing moves while
+differences are small or have not lasted long enough.
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
 relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
-is within half of that percentage; it is filled when its weight is as much below the target and the average of e above
-`dead_band`. With the law `Average` every target is all / n, and usage plays no role.
+is within half of that percentage. It is filled when its weight is as much below the target and the average of e above
+`dead_band`. With the law `Average` every target is all / n, and usage does not matter.
 
-When it helps. Brokers of different strength, bundles of very different weight, and few moves: one swap brings two
-brokers to their targets at once. When it hurts. A single bundle heavier than a target (split it); weak brokers that
-should have far fewer bundles than strong ones (see `spread`); when speed matters, as the controller needs a window.
+When it helps. Brokers of different strength; bundles of very different weight; few moves, because one swap can bring
+two brokers to their targets. When it hurts. A single bundle heavier than a target (split it); weak brokers that should
+have far fewer bundles than strong ones (see `spread`); when speed matters, because the controller needs a window.
 
-The form `compatibility: Java` decides exactly as the original does. Do not use it on a cluster: its controller is
+With `compatibility: Java` it decides exactly as the original does. Do not use that on a cluster: its controller is
 stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
 Hermes, so `Corrected` and `Sorted` are the defaults.
 
-Weights are the averages of the snapshot, and so is the time of a bundle's last move, so the memory has no entry per
-bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a fixed weight
-carries. Those brokers share the rest, as the controller decides.
+Weights are averages from the snapshot. The time of a bundle's last move is from the snapshot, too. So the memory has no
+entry per bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a
+fixed weight carries. The brokers without one share the rest, as the controller decides.
 
 While a broker is outside the dead band and its average has not followed yet, the reason is `Averaging`, with both
-figures. Averages of errors begin at 0, so a first sample, also after a change of leader, moves nothing.
+figures. Averages of errors begin at 0, so a first sample moves nothing, also after a change of leader.
 
-Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`; the other
-modules of this package hold the rules, also for work that needs several consumers.
+Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`. The other
+modules of this package contain the rules, also for work that needs several consumers.
 """
 
 from __future__ import annotations
@@ -69,23 +69,23 @@ __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
 BACK = 0.75
 """Ratio of the dead band within which a broker that was outside counts as balanced again. With 1 many would stop at its
-edge, and the next noise would move them; a much smaller ratio takes long, as the average converges slowly."""
+edge, and noise would soon move them again. A much smaller ratio takes long, because the average converges slowly."""
 
 
 class WeightedBalancerParams(WeightedParams):
-    """Parameters of WeightedBalancer. The weights of the resources define the usage that it evens out."""
+    """Parameters of WeightedBalancer. It evens out usage, which the weights of the resources define."""
 
     target_weights: Law = Law.SCORING
-    """`Scoring` learns from usage how much each broker can carry, `Average` gives all the same.
+    """`Scoring` learns from usage how much each broker can carry, `Average` gives all brokers the same target.
     Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
     measure: Measure = Measure.THROUGHPUT
-    """A bundle's weight: `Throughput` (bytes/s) or `MessageRate` (msg/s), in and out together. Throughput predicts the
-    effect of a move."""
+    """A bundle's weight: `Throughput` (bytes/s) or `MessageRate` (msg/s), in and out together. `Throughput`
+    predicts the effect of a move better."""
     weighing: Weighing = Weighing.SHORT
     """The average that is a bundle's weight: the short-term or the long-term one."""
     gain: Annotated[float, Field(gt=0, le=10)] = 1.0
-    """How strongly a difference in usage changes a target. In the corrected form 1 aims at closing it within the
-    window, and 2 is the limit of stability for any number of brokers.
+    """How strongly a difference in usage changes a target. In the corrected form, 1 aims at closing the difference
+    within the window, and 2 is the limit of stability for any number of brokers.
     Hermes: consumer.workload.weightedWorkBalancing.scoringGain"""
     window: Duration = "15m"
     """Time over which scores are averaged.
@@ -94,17 +94,17 @@ class WeightedBalancerParams(WeightedParams):
     """Time after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent above its target weight from which a broker is relieved, or below it from which it is filled. Both go on
-    until it is within half of that.
+    """Percent above its target weight from which a broker is relieved, or below it from which it is filled. That ends
+    when its weight is within half of that distance.
     With `compatibility: Java`: percent by which each single swap must relieve it.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread_percent: Annotated[float, Field(ge=0, le=1000)] = 100
     """Percent by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
-    numbers even, so that weight is shifted by swaps, which are two moves each. Corrected form only."""
+    numbers even. Then weight is shifted by swaps, and each swap is two moves. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
     """Percentage points from the mean usage. A broker is relieved or filled only if its average usage over the window
-    is further away, and until it is within three quarters of that. So neither noise nor a short burst moves anything.
-    Corrected form only."""
+    is further away. That ends when it is within three quarters of these points. So neither noise nor a short burst
+    moves anything. Corrected form only."""
     floor_percent: PositivePercent = 10
     """Percent of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
@@ -129,9 +129,9 @@ class WeightedBalancerParams(WeightedParams):
 class WeightedBalancer:
     """See the module.
 
-    Memory: of each broker ``score``, the average of its raw scores, ``scored``, when (ms), and in the corrected form
-    ``error``, the average distance of its usage below the mean (ratio), and ``side`` of those that are away from it:
-    -1 while a broker is relieved, 1 while it is filled.
+    Memory: by broker ``score``, the average of its raw scores, and ``scored``, when it was updated (ms). In the
+    corrected form also ``error``, the average distance of its usage below the mean (ratio), and ``side``: -1 while the
+    broker is relieved, 1 while it is filled.
     """
 
     params: WeightedBalancerParams
@@ -193,10 +193,10 @@ class _WeightedView:
         self.fixed = fixed_weights(cluster.traits)
         self.rows = np.array([cluster.brokers.index[name] for name in self.names], dtype=np.int64)
         self.owned = [cluster.bundles.owned_by(row) for row in self.rows.tolist()]
-        self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # exact in any order of the rows
+        self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # the same for any order of rows
 
     def unknown(self, known: FloatArray) -> float:
-        """The weight of a bundle that was never measured: the average weight; in the original 0."""
+        """The weight of a bundle that was never measured: the average weight, or 0 in the original."""
         return fsum(known.tolist()) / len(known) if self.corrected and len(known) else 0.0
 
     def ordered(self) -> Order:
@@ -207,7 +207,7 @@ class _WeightedView:
         return SortedBundles(names, self.weight, ties_only=self.corrected)
 
     def takes_part(self, name: str) -> bool:
-        """A broker whose usage is unknown takes no part; in the original it gets the plain average as target."""
+        """Whether a broker takes part: not if its usage is unknown. In the original its target is then the average."""
         return isfinite(self.usage[name]) or not self.corrected or self.params.target_weights is Law.AVERAGE
 
     def aimed(self, scores: Mapping[str, AverageScore]) -> Targets:
@@ -220,7 +220,7 @@ class _WeightedView:
     def smoothed(
         self, errors: Mapping[str, float], before: FloatArray, scores: Mapping[str, AverageScore]
     ) -> FloatArray:
-        """The averages of the brokers' errors (n,); a new broker starts at 0, which needs no correction."""
+        """The averages of the brokers' errors (n,). A new broker starts at 0, which needs no correction."""
         now, window = self.cluster.now * 1000, seconds(self.params.window) * 1000
         alpha = [smoothing(now - scores[name].at, window) if name in scores else 0.0 for name in self.names]
         latest = [errors.get(name, 0.0) for name in self.names]
@@ -230,19 +230,22 @@ class _WeightedView:
     def side(self, errors: FloatArray, before: FloatArray) -> FloatArray:
         """The side of the mean on which brokers are (n,): 1 less used, -1 more, 0 within the dead band.
 
-        errors: their averages, as `smoothed`. before: the last answer; a broker that was away must come closer.
+        errors: the averages from `smoothed`. before: the last result. A broker that was outside must get within `BACK`.
         """
         way = np.sign(errors)
         band = np.where(np.nan_to_num(before) == way, BACK, 1.0) * self.params.dead_band
         return np.where(np.abs(errors) * 100 > band, way, 0.0)
 
     def on_side(self, side: FloatArray, way: int, errors: Mapping[str, float]) -> list[bool]:
-        """The brokers on this side (mask, n): -1 to be relieved, 1 to be filled; and all with a fixed weight."""
+        """The brokers (mask, n) on the side `way`: -1 to relieve, 1 to fill. All with a fixed weight are included."""
         there = (side == way).tolist()
         return [name not in errors or is_there for name, is_there in zip(self.names, there, strict=True)]
 
     def averaging(self, found: Targets, averages: FloatArray) -> HeldBack | None:
-        """The broker furthest from the mean now, if it waits for its average; else None. averages: of errors."""
+        """The entry for the broker that waits for its average and is furthest from the mean now; None if none waits.
+
+        averages: those of errors.
+        """
         waiting = {c: text for c, name in enumerate(self.names) if (text := self.waits(c, name, found, averages))}
         if not waiting:
             return None
@@ -250,9 +253,9 @@ class _WeightedView:
         return HeldBack("", Reason.AVERAGING, waiting[furthest])
 
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
-        """The average that a broker outside the dead band waits for, with both figures; empty if none.
+        """The average that a broker outside the dead band waits for, with both figures; empty if it waits for none.
 
-        averages: of errors, empty in the original, which waits for target weights only.
+        averages: those of errors; empty in the original, which waits only for target weights.
         """
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
         if abs(error) <= band:
@@ -274,7 +277,7 @@ class _WeightedView:
         return f"{difference}, and {apart:.1f} % {where} {follows}: {needed}"
 
     def balanced(self, *, at_rest: bool) -> HeldBack:
-        """The entry when no broker is far enough from the others. at_rest: by usage alone, not by target weights."""
+        """The entry when no broker is far enough from the others. at_rest: whether usage alone shows that."""
         if at_rest:
             detail = f"no broker's usage is on average {self.params.dead_band:g} points from the mean"
         else:
@@ -323,7 +326,7 @@ class _WeightedView:
         )
 
     def is_fixed(self, unload: Unload) -> bool:
-        """Whether one of its ends has a fixed weight."""
+        """Whether the source or the destination of an unload has a fixed weight."""
         names = self.cluster.brokers.names
         return any(names[end] in self.fixed for end in (unload.broker, unload.destination))
 
@@ -334,7 +337,7 @@ class _WeightedView:
     def left(self, consumer: int, target: float) -> HeldBack:
         """Why nothing leaves a broker above its target weight."""
         owned = self.owned[consumer]
-        reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles helps both ends"
+        reason, why = Reason.BELOW_MINIMUM, "no bundle or swap of bundles helps both brokers"
         if not self.may_move[owned].any():
             reason, why = Reason.NO_BUNDLES, "none of its bundles may leave"
         elif not (self.may_move & cooled(self.cluster, seconds(self.params.stabilization)))[owned].any():

@@ -1,22 +1,22 @@
 """Target weights: how much each consumer should carry.
 
-`Average`: the same for all. `Scoring`: a proportional controller that learns from cpu how much each can carry, so all
-end up at the same utilisation although the machines differ.
+In Hermes' words, a broker is a *consumer*. `Average`: the same for all. `Scoring`: a proportional controller learns
+from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
-scores. Consumers whose load is unknown get the plain average of all weights; S is what remains for the others.
+scores. Consumers whose load is unknown get the plain average of all weights. S is what remains for the others.
 
-    original:   raw = share + gain * e          share = of the operations reported by all; floor 0.01
-    corrected:  raw = share * (1 + gain * e/T)  share = of the weight carried by all; floor a fraction of 1/n
+    original:   raw = share + gain * e          share: part of all reported operations;  floor: 0.01
+    corrected:  raw = share * (1 + gain * e/T)  share: part of all carried weight;       floor: a part of 1/n
 
-The original adds a utilisation to a share, which is about 1/n. So its loop gain is gain * cpu * n, and above 2 the
-loop overcorrects: it is stable only with a few consumers, unless moves take effect almost at once. The corrected law
-has the loop gain `gain` for any n. It also starts a consumer's average at its share and not at a full correction, so a
-new leader causes no jump; it starts a consumer without weight at the fair share, 1/n; and its floor does not flatten
-the targets of more than a hundred consumers.
+The original adds a utilisation to a share, which is about 1/n. So its loop gain is gain * cpu * n, and above 2 the loop
+overcorrects. It is stable only with a few consumers, unless moves take effect almost immediately. The corrected law has
+the loop gain `gain` for any n. A consumer's average starts at its share, not at a fully corrected score, so a new
+leader causes no jump. A consumer without weight starts at the fair share, 1/n. And with more than a hundred consumers
+the floor does not make all targets equal.
 
-Although it is only proportional, the controller corrects the measured share in each cycle, so no lasting error remains
-as long as the targets can be met.
+The controller is only proportional, but it corrects the measured share in each cycle. So no lasting error remains as
+long as the targets can be met.
 
 Source. Hermes 2.21.0, the two calculators of target weights, with equal results to the last bit.
 """
@@ -54,10 +54,10 @@ class AverageScore:
 
 @dataclass(frozen=True, slots=True)
 class TargetRule:
-    """The rule for targets: the law, the controller's gain, the window of its averages (ms), and the form.
+    """The rule for targets: the law, the controller's gain, the window of its averages (ms), and the compatibility.
 
-    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: by consumer the weight that a user
-    set, where 1 is an average one of the others; the others share the rest.
+    floor: ratio of the fair share 1/n below which no corrected score falls. fixed: the weights that a user set, by
+    consumer. 1 is the average of the consumers without one, which share the rest.
     """
 
     law: Law = Law.AVERAGE
@@ -78,7 +78,7 @@ class TargetRule:
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """By consumer its target weight (ops/s), and for those with known load score, share and error e (cpu ratio).
+    """Each consumer's target weight (ops/s), and the score, share and error e (cpu ratio) of those with known load.
 
     memory: the scores for the next update.
     """
@@ -99,10 +99,10 @@ def update(
     *,
     reported: Mapping[str, float] | None = None,
 ) -> Targets:
-    """The targets at `now` (ms) of the consumers in `books` (weight carried, ops/s; in the order of summation).
+    """The targets at `now` (ms) of the consumers in `books`.
 
-    loads: their reports. memory: from the last update, or empty. reported: operations/s of each report, if only these
-    sums are known.
+    books: the weight that each consumer carries (ops/s), in the order of summation. loads: their reports. memory: from
+    the last update, or empty. reported: the total operations/s of each report, if only these totals are known.
     """
     free = {name: book for name, book in books.items() if name not in rule.fixed}
     total = plain_sum(books.values())
@@ -118,7 +118,7 @@ def update(
 
 
 def _given(total: float, fixed: Mapping[str, float], others: int) -> dict[str, float]:
-    """Target weights (ops/s) of those with a fixed one, where each of the `others` counts as 1."""
+    """Target weights (ops/s) of consumers with a fixed one. Each of the `others` counts as 1."""
     together = math.fsum([*fixed.values(), others])
     return {name: total * (weight / together) if together else 0.0 for name, weight in fixed.items()}
 
@@ -160,12 +160,12 @@ def _controlled(
 
 
 def _known(load: NodeLoad, *, corrected: bool) -> bool:
-    """The original treats every cpu except -1 as measured."""
+    """Whether the cpu of a report is known. The original treats every value except -1 as measured."""
     return (0 <= load.cpu < math.inf) if corrected else load.defined
 
 
 def _carried_shares(books: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
-    """Share of the weight that each carries; a consumer without weight gets the fair share, as it is unknown."""
+    """Share of the weight that each consumer carries. One without weight gets the fair share: its own is unknown."""
     carried = {name: books[name] for name in known}
     total = compensated_sum(carried.values())
     return {name: book / total if total > 0 and book > 0 else 1 / len(carried) for name, book in carried.items()}
@@ -176,7 +176,7 @@ def _relative(share: float, error: float, target: float, gain: float) -> float:
 
 
 def _reported_shares(ops: Mapping[str, float]) -> dict[str, float]:
-    """Share of the operations that each reports."""
+    """Share of the operations that each consumer reports."""
     total = compensated_sum(ops.values())
     return {name: own / total if total > 0 else 0.0 for name, own in ops.items()}
 
@@ -190,7 +190,10 @@ def _updated(before: AverageScore | None, raw: float, start: float, now: float, 
 def _shared_out(
     total: float, books: Mapping[str, float], scores: Mapping[str, float], order: Order
 ) -> dict[str, float]:
-    """The total weight by score; consumers without score get the plain average, taken off first."""
+    """The total weight, shared out in proportion to the scores.
+
+    First, each consumer without a score gets the plain average, and the total is reduced by that.
+    """
     average = _mean(total, len(books))
     found = {}
     for name in books:

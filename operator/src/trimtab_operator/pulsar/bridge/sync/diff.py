@@ -1,15 +1,15 @@
-"""The writes that make TopicNamespace and Bundle objects agree with a Pulsar cluster. Pure.
+"""The writes that make TopicNamespace and Bundle objects agree with a Pulsar cluster. Pure functions.
 
-Each TopicNamespace agrees in one direction. An object with the label ``trimtab.dev/discovered`` follows Pulsar's
-namespace, and is deleted with it. All other objects belong to users, and the operator creates Pulsar's namespace for
-them. Nothing is ever deleted in Pulsar.
+Each TopicNamespace is synchronized in one direction. An object with the label ``trimtab.dev/discovered`` follows
+Pulsar's namespace, and is deleted with it. All other objects belong to users, and the operator creates Pulsar's
+namespace for them. Nothing is ever deleted in Pulsar.
 
 With these rules, an early, late or failed read never loses a bundle:
 
 - A broker that did not answer changes nothing. A bundle counts as unowned only when `ObservedOwners` is complete: every
   active broker answered twice in a row. If bundles are read one by one, one answer is enough.
-- Bundles are split and never merged. Boundaries that lack a known edge are therefore old, or of a namespace that was
-  created again. They must be read twice before they count.
+- Bundles are split and never merged. So boundaries that lack a known edge are old, or the namespace was created again.
+  They count only after they were read twice.
 - A bundle is deleted only after all bundles that replace it exist.
 - The unload controller writes the status of a bundle with a pending desired owner, and the split controller that of a
   splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A bundle in state
@@ -85,7 +85,7 @@ class NamespaceChanges:
 
 
 def primary_record(records: Iterable[TopicNamespaceRecord]) -> TopicNamespaceRecord | None:
-    """Of several objects for one namespace: the one with bundles, else a user's, else the first by name."""
+    """Choose among several objects for one namespace: the one with bundles, else a user's, else the first by name."""
     return min(records, key=lambda r: (not r.bundles, r.discovered, r.name), default=None)
 
 

@@ -5,8 +5,8 @@ Three loops run at different intervals, so that none waits for a slower one:
 | loop | reads | interval |
 |---|---|---|
 | brokers | one list | 2 s, outside the request budget, to notice a lost broker early |
-| owners | the bundles of each broker, one request per broker | 8 s, and at once when brokers come or go |
-| namespaces | tenants, their namespaces, the policies of each | 2 min, and at once for a suspected one |
+| owners | the bundles of each broker, one request per broker | 8 s, and immediately when brokers come or go |
+| namespaces | tenants, their namespaces, the policies of each | 2 min, and immediately for a suspected one |
 
 Owners take half of `spec.pulsar.requestsPerSecond` and namespaces a quarter. The rest is for requests about single
 bundles. If a loop takes much longer than its interval, the log says so.
@@ -41,7 +41,7 @@ OWNERS_SHARE, NAMESPACES_SHARE = 0.5, 0.25
 """Ratios 0-1 of the requests per second that the policy allows."""
 
 TICK = 0.25
-"""Seconds between two checks whether a namespace is due."""
+"""Seconds between two checks of whether a namespace is due."""
 
 
 NAMES_SHARE = 0.1
@@ -50,10 +50,10 @@ NAMES_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class SyncIntervals:
-    """Seconds between two runs. names: of the list of names; longer with very many tenants.
+    """Seconds between two runs. names: between two lists of the namespaces' names; longer with very many tenants.
 
-    again: until an incomplete namespace is synchronized again. After an error it is five times that, then ten, and so
-    on, up to `namespaces`. stuck: until a pending desired owner no longer hides the observed owner.
+    again: until an incomplete namespace is synchronized again. After an error it is five times that, and doubles with
+    each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the observed owner.
     """
 
     brokers: float = 2.0
@@ -98,7 +98,7 @@ class ClusterSync:
             group.create_task(self._follow_namespaces())
 
     async def _log_errors(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Run a step. A new error is logged, and also its end."""
+        """Run a step. Log a new error, and when the step works again."""
         try:
             await step()
         except (PulsarError, ApiError) as error:
@@ -180,7 +180,7 @@ class ClusterSync:
     def _next(self) -> str:
         """The next namespace, empty for none: alternately a suspected one and a regular one.
 
-        Suspected namespaces alone could block the others, as some fail each time.
+        Suspected namespaces alone could block the others, because some may fail each time.
         """
         suspects, now = self._cluster.link.suspects, self._cluster.clock()
         suspects |= self._touched()
@@ -212,7 +212,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Suspect the namespaces that were created or deleted since. Raises `PulsarError`."""
+        """Suspect the namespaces that only Pulsar has, and those that only have objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:

@@ -33,13 +33,13 @@ from trimtab_strategies.filters.patterns import compiled
 from trimtab_strategies.model import Isolation
 
 LONGEST = 253
-"""Characters of one pattern."""
+"""Maximum number of characters of a pattern."""
 
 MOST = 64
-"""Patterns in one list."""
+"""Maximum number of patterns in a list."""
 
 MOST_AVAILABLE = 1000
-_DIGITS = 100  # of a number that is read: Python refuses to read thousands
+_DIGITS = 100  # that are read of a number: Python refuses to read thousands
 
 
 _SPECIAL = str.maketrans({".": r"\."})
@@ -106,7 +106,7 @@ log = logging.getLogger(__name__)
 
 
 MISSING_READS = 2
-"""Reads in a row at which a namespace must be missing before its objects are deleted."""
+"""Number of reads in a row that must lack a namespace before its objects are deleted."""
 
 
 Policies = Mapping[str, Mapping[str, Any]]
@@ -116,7 +116,7 @@ Policies = Mapping[str, Mapping[str, Any]]
 class NamespaceSync:
     """Synchronizes namespaces.
 
-    isolation: Pulsar's isolation policies, None if they could not be read. pulsar_cluster: its name.
+    isolation: Pulsar's isolation policies, None if they could not be read. pulsar_cluster: name of the cluster.
     """
 
     cluster: ClusterState
@@ -152,7 +152,7 @@ class NamespaceSync:
         return PulsarNamespace(namespace, edges, group, isolation, complete=self.isolation is not None)
 
     def _hosts(self) -> dict[str, str]:
-        """Host in Pulsar's id of each broker, also of inactive ones."""
+        """Host of each broker by object name, from the broker's id in Pulsar. Includes inactive brokers."""
         known = {b.name: b.id for b in self.cluster.stores.brokers.items.values() if b.id}
         return {name: host_of(broker) for name, broker in {**known, **(self.cluster.link.ids or {})}.items()}
 
@@ -258,8 +258,8 @@ async def listed(admin: Admin, namespace: str) -> bool:
 async def cluster_name(admin: Admin, brokers: Iterable[str]) -> str:
     """The cluster's own name.
 
-    With geo-replication a cluster knows several names. The right one is in the configuration of its `brokers` (ids),
-    of which the first one that answers counts. Raises `PulsarError`.
+    With geo-replication a cluster knows several names. The right one is in the configuration of its `brokers` (ids):
+    the first broker that answers counts. Raises `PulsarError`.
     """
     known, problem = await admin.clusters(), "none of its brokers says which it is"
     if len(known) == 1:

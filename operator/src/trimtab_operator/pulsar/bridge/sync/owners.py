@@ -4,9 +4,9 @@ With the extensible load manager each broker lists all its bundles. Modular brok
 (`Admin.owner`), at most `most` in a round, so `OwnershipVerifier` chooses which. First come bundles whose load report
 has changed, then those that were read longest ago. A small cluster is read completely in each round.
 
-The load reports of modular brokers are hints. A report lists the bundles of whose topics the broker has statistics, and
-is up to a minute old. It never overrides a status. A new leader would otherwise believe that a bundle that moved half a
-minute ago is back, and then that it moved again.
+The load reports of modular brokers are hints. A report lists the bundles for whose topics the broker has statistics,
+and is up to a minute old. It never overrides a status. Otherwise a new leader would believe that a bundle that moved
+half a minute ago is back, and then that it moved again.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class OwnershipVerifier:
         """The owner of each bundle that this round found: bundle -> broker id, empty for unowned.
 
         reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. The
-        result has a bundle with an object if it was read in this round, or if it is unowned by its status, was never
-        read, and one report lists it. All others may have changed since they were read.
+        result has a bundle with an object if it was read in this round. It also has one that is unowned by its status,
+        was never read, and is in exactly one report. It omits the others: they may have changed since they were read.
         """
         self._round += 1
         hints = _by_bundle(reports)
