@@ -199,7 +199,7 @@ def test_an_archive_of_another_format_is_refused_with_both_names(tmp_path: Path)
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.tar").write_text("not a tar" * 200)
-    with pytest.raises(ExchangeError, match=r"is no \.tar that"):
+    with pytest.raises(ExchangeError, match=r"is not a \.tar from"):
         import_window(tmp_path / "odd.tar", tmp_path / "to")
 
 

@@ -82,8 +82,8 @@ def test_an_empty_answer_has_no_rows() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"<html>login</html>", "no JSON.*<html>login"),
-        (TWO[:-20], "no JSON"),
+        (b"<html>login</html>", "not JSON.*<html>login"),
+        (TWO[:-20], "not JSON"),
         (b'{"status":"error","errorType":"timeout","error":"query timed out"}', "status is not success.*timed out"),
         (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "no instant vector"),
         (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}', "no value"),
@@ -111,7 +111,7 @@ def test_an_answer_that_says_it_is_partial_carries_a_warning(place: str) -> None
 @pytest.mark.parametrize("where", [b'"pod"', b'"a"', b'"value"'])
 def test_bytes_that_are_no_text_are_malformed_wherever_they_are(where: bytes) -> None:
     broken = body(({"pod": "a"}, "1")).replace(where, where[:-1] + b'\xff"')
-    with pytest.raises(MalformedBodyError, match="no JSON"):
+    with pytest.raises(MalformedBodyError, match="not JSON"):
         parse_vector(broken)
 
 
