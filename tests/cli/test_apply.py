@@ -70,7 +70,7 @@ def test_it_waits_until_the_kind_is_served(
         plane.rest.create_namespace("messaging")
         words = ["apply", "-n", "messaging", f"--kubeconfig={plane.kubeconfig}", "-f", written(tmp_path, named("a"))]
         assert main(words) == 2
-        assert "balancingpolicies" in capsys.readouterr().err
+        assert "this cluster has no kinds of trimtab.dev" in capsys.readouterr().err
 
         later = threading.Timer(3, lambda: plane.rest.apply_crds(list(crds().values())))
         later.start()

@@ -301,11 +301,11 @@ def test_a_bundle_is_moved_by_either_of_its_names(run_policy: RunPolicy, verb: V
         code, out, _ = await verb(env, "move", env.names[other], "b")
         assert (code, out) == (0, f"{env.names[other]}: move a -> b requested\n")
 
+        await env.land()
         before = env.versions("bundles")
         code, out, _ = await verb(env, "move", env.names[full], "b", landing=False)
         assert (code, out) == (0, f"{env.names[full]} is on b already\n")
         assert env.versions("bundles") == before
-        await env.land()
         assert (env.owners()[env.names[full]], env.owners()[env.names[other]]) == ("b", "b")
 
     run_policy(LEVEL, scenario)
@@ -383,7 +383,7 @@ def test_a_split_is_asked_for_by_an_object(run_policy: RunPolicy, verb: Verb) ->
 
             code, out, _ = await verb(env, "split", name, *options, landing=False)
 
-            assert (code, f"BundleSplit {name} is made" in out) == (0, True)
+            assert (code, f"BundleSplit {name} is created" in out) == (0, True)
             made = env.rest.get(env.path("bundlesplits", name))["spec"]
             assert {"bundle": name, **spec}.items() <= made.items()
 
