@@ -120,7 +120,7 @@ def test_no_secret_is_found_in_anything_that_was_written(
         measured(stage)
         for now, words in {
             "refused": "answered 401",
-            "broken": "no JSON",
+            "broken": "not JSON",
             "wrong": "answered 422",
             "moved": "answered 307",
         }.items():
