@@ -196,6 +196,7 @@ def test_a_persons_desired_owner_is_noted_before_it_is_unloaded_and_goes_first(c
         await c.crash()
 
         await c.env.loop.reconcile()
+        await c.env.seen()
         c.env.rest.patch(c.env.path("bundles", older), {"spec": {"owner": "b", "assignment": assignment}})
         await c.env.seen()
         c.begin()
