@@ -138,8 +138,10 @@ def test_a_withdrawn_desired_owner_moves_nothing_back_that_has_landed_after_all(
 
 
 async def with_a_policy(c: Unloading) -> None:
-    """Have the policy's loop know the cluster."""
-    c.env.edit(pulsar={"adminUrl": c.fake.url})
+    """Have the policy's loop know the cluster, with the number of unloads of the scenario."""
+    spec = c.env.cluster.link.spec
+    assert spec is not None
+    c.env.edit(pulsar={"adminUrl": c.fake.url, "maxUnloads": spec.max_unloads})
     await c.env.loop.reconcile()
     c.env.cluster.link.ids, c.env.cluster.link.problem = dict(c.ids), ""
 
@@ -196,7 +198,6 @@ def test_a_persons_desired_owner_is_noted_before_it_is_unloaded_and_goes_first(c
         await c.crash()
 
         await c.env.loop.reconcile()
-        await c.env.seen()
         c.env.rest.patch(c.env.path("bundles", older), {"spec": {"owner": "b", "assignment": assignment}})
         await c.env.seen()
         c.begin()
