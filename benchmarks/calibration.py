@@ -27,7 +27,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, grown, lab_trace, sent
+from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, grown, lab_trace, manifest, sent
 from side_by_side_entrants import BROKERS, Topic
 from side_by_side_figures import Change, Row, cores, counted, rates, steps
 from side_by_side_run import Watch, operator_beside
@@ -148,14 +148,8 @@ def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
     """Without a strategy, this is the smallest policy that acts on a Pulsar cluster: mode and two addresses."""
     from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
 
-    spec = {
-        "mode": "Auto",
-        "pulsar": {"adminUrl": stage.admin.url},
-        "source": {"prometheus": {"url": stage.prometheus.url}},
-        **strategy,
-    }
-    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy"}
-    stage.rest.create(f"{API}/balancingpolicies", {**kind, "metadata": {"name": "policy"}, "spec": spec})
+    policy = manifest("policy", strategy, stage.admin.url, stage.prometheus.url)
+    stage.rest.create(f"{API}/balancingpolicies", policy)
 
 
 @dataclass

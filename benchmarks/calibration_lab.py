@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_lab.simulation import Decider, Orders, Scenario, World, build, contender, run
+from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import CPU, ClusterLoad
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
@@ -22,6 +23,18 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
 }
 """The strategies that are played on real brokers, by name of the policy. `trim` sets nothing. AvgShedder's own minimum,
 1,000 messages/s, is above the load of this cluster."""
+
+
+def manifest(name: str, strategy: Mapping[str, Any], admin_url: str, prometheus_url: str) -> dict[str, Any]:
+    """A policy in mode Auto that sets only its strategy and two addresses."""
+    spec = {
+        "mode": "Auto",
+        "pulsar": {"adminUrl": admin_url},
+        "source": {"prometheus": {"url": prometheus_url}},
+        **strategy,
+    }
+    return {"apiVersion": API_VERSION, "kind": "BalancingPolicy", "metadata": {"name": name}, "spec": spec}
+
 
 Array = npt.NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration import HISTORY, Trace, play
-from calibration_lab import POLICIES
+from calibration_lab import POLICIES, manifest
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "prediction.json"
 
@@ -42,7 +42,17 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     traces = {name: _trace(name, given.folder, given.cores) for name in POLICIES}
     runs = {name: _told(trace) for name, trace in traces.items()}
-    found = [_predicted(given.folder, name, by) for name in POLICIES for by in POLICIES]
+    told = {(name, by): _backtest(given.folder, name, by) for name in POLICIES for by in POLICIES}
+    found = [
+        {
+            "policy": name,
+            "history": by,
+            "predicted": _figures(there, name),
+            "measured": _figures(told[name, name], "live"),
+            "lacks": there["lacks"],
+        }
+        for (name, by), there in told.items()
+    ]
     lines = ",\n  ".join(json.dumps(one) for one in found)
     for name in POLICIES:
         _run("history", "export", "--dir", str(given.folder / name), str(RECORDED / f"{name}.tar"))
@@ -68,35 +78,24 @@ def _trace(name: str, folder: Path, cores: float) -> Trace:
     return found
 
 
-def _predicted(folder: Path, name: str, by: str) -> Mapping[str, Any]:
-    """What the history of the policy `by` says of the policy `name`, beside what `name` really did."""
+def _backtest(folder: Path, name: str, by: str) -> Any:
+    """What a replay of the policy `name` over the history of `by` prints, as JSON values."""
     with tempfile.TemporaryDirectory(prefix="trimtab-prediction-") as work:
-        manifest = Path(work) / f"{name}.json"
-        manifest.write_text(json.dumps(_manifest(name)))
-        there, real = (_backtest(folder / one, manifest) for one in (by, name))
-    predicted, measured = (
-        {key: policy[key] for key in FIGURES}
-        for rows, row in ((there, name), (real, "live"))
-        for policy in rows["policies"]
-        if policy["name"] == row
-    )
-    return {"policy": name, "history": by, "predicted": predicted, "measured": measured, "lacks": there["lacks"]}
+        file = Path(work) / "policy.json"
+        file.write_text(json.dumps(manifest(name, POLICIES[name], "http://pulsar:8080", "http://prometheus:9090")))
+        return json.loads(_run("backtest", "--history", str(folder / by), "--policy", str(file), "-o", "json"))
 
 
-def _backtest(history: Path, manifest: Path) -> Any:
-    return json.loads(_run("backtest", "--history", str(history), "--policy", str(manifest), "-o", "json"))
+def _figures(told: Any, row: str) -> Mapping[str, Any]:
+    """The figures of a row of a backtest. `live` is what really happened."""
+    (policy,) = (policy for policy in told["policies"] if policy["name"] == row)
+    return {key: policy[key] for key in FIGURES}
 
 
 def _run(*command: str) -> str:
     """Output of the command line."""
     told = subprocess.run([sys.executable, "-m", "trimtab_operator", *command], stdout=subprocess.PIPE, check=True)
     return told.stdout.decode()
-
-
-def _manifest(name: str) -> Mapping[str, Any]:
-    spec = {"mode": "Auto", "source": {"prometheus": {"url": "http://prometheus:9090"}}, **POLICIES[name]}
-    kind = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy"}
-    return {**kind, "metadata": {"name": name}, "spec": {**spec, "pulsar": {"adminUrl": "http://pulsar:8080"}}}
 
 
 if __name__ == "__main__":

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from importlib import import_module
-from itertools import permutations
+from itertools import permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -20,50 +23,35 @@ ROOT = Path(__file__).parents[2]
 RUNS = Path(__file__).with_name("real-runs")
 NAMES = ("trim", "avg")
 
+Backtests = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Rows of a backtest by name, by the policy that is replayed and the policy whose history it is. `live` is what really
+happened, and `check` says how well a replay shows that."""
+
 
 @pytest.fixture(scope="module")
-def policies() -> Any:
-    """The strategies that were played, by name."""
+def backtests(tmp_path_factory: pytest.TempPathFactory) -> Backtests:
     sys.path.append(str(ROOT / "benchmarks"))
-    found = import_module("calibration_lab").POLICIES
+    played = import_module("calibration_lab")
     sys.path.remove(str(ROOT / "benchmarks"))
-    return found
-
-
-@pytest.fixture(scope="module")
-def histories(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder with the history of each policy."""
     root = tmp_path_factory.mktemp("real-runs")
     for name in NAMES:
+        policy = played.manifest(name, played.POLICIES[name], "http://pulsar:8080", "http://prometheus:9090")
+        (root / f"{name}.json").write_text(json.dumps(policy))
         assert main(["history", "import", str(RUNS / f"{name}.tar"), "--dir", str(root / name)]) == 0
-    return root
+    return {(name, by): backtest(root / by, root / f"{name}.json") for name, by in product(NAMES, repeat=2)}
 
 
-def backtest(
-    history: Path, name: str, strategy: Any, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> dict[str, dict[str, Any]]:
-    """The rows of a backtest, by name; `live` is what really happened, and `check` how well a replay shows it."""
-    spec = {"mode": "Auto", "source": {"prometheus": {"url": "http://prometheus:9090"}}, **strategy}
-    policy = {
-        "apiVersion": "trimtab.dev/v1alpha1",
-        "kind": "BalancingPolicy",
-        "metadata": {"name": name},
-        "spec": {**spec, "pulsar": {"adminUrl": "http://pulsar:8080"}},
-    }
-    (folder / "policy.json").write_text(json.dumps(policy))
-    capsys.readouterr()
-    assert main(["backtest", "--history", str(history), "--policy", str(folder / "policy.json"), "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def backtest(history: Path, policy: Path) -> Mapping[str, Any]:
+    with redirect_stdout(io.StringIO()) as out:
+        assert main(["backtest", "--history", str(history), "--policy", str(policy), "-o", "json"]) == 0
+    told = json.loads(out.getvalue())
     return {row["name"]: row for row in told["policies"]} | {"check": told["check"]}
 
 
 @pytest.mark.parametrize(("name", "by"), [*permutations(NAMES)])
-def test_a_backtest_predicts_the_other_run(
-    name: str, by: str, histories: Path, policies: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_backtest_predicts_the_other_run(name: str, by: str, backtests: Backtests) -> None:
     """Within three moves, 6 points of mean distance between the brokers, and 4 minutes above 85 %."""
-    predicted = backtest(histories / by, name, policies[name], tmp_path, capsys)[name]
-    real = backtest(histories / name, name, policies[name], tmp_path, capsys)["live"]
+    predicted, real = backtests[name, by][name], backtests[name, name]["live"]
 
     assert predicted["moves"] == pytest.approx(real["moves"], abs=3)
     assert predicted["area"] == pytest.approx(real["area"], abs=6)
@@ -71,21 +59,15 @@ def test_a_backtest_predicts_the_other_run(
 
 
 @pytest.mark.parametrize("by", NAMES)
-def test_a_backtest_says_which_policy_is_better(
-    by: str, histories: Path, policies: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_backtest_says_which_policy_is_better(by: str, backtests: Backtests) -> None:
     """Trim kept the brokers nearer to each other than AvgShedder did."""
-    found = {name: backtest(histories / by, name, policies[name], tmp_path, capsys)[name] for name in NAMES}
-
-    assert found["trim"]["area"] < found["avg"]["area"] - 5
+    assert backtests["trim", by]["trim"]["area"] < backtests["avg", by]["avg"]["area"] - 5
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_replay_repeats_the_run(
-    name: str, histories: Path, policies: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_replay_repeats_the_run(name: str, backtests: Backtests) -> None:
     """All real moves, and the brokers' range within a point."""
-    check = backtest(histories / name, name, policies[name], tmp_path, capsys)["check"]
+    check = backtests[name, name]["check"]
 
     assert check["reproduced"] >= 0.9
     assert check["decided"] >= 0.9
