@@ -2,8 +2,9 @@
 
     cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U = bytes/s in + bytes/s out + price of a message * msg/s
 
-The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so nobody has to declare what machines
-there are. The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a sidecar.
+The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so a policy does not declare what
+machines there are. The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a
+sidecar.
 
 A slope has two sources. The ratio r = median of (cpu - idle) / U is right only if no other program runs. Differences
 between two minutes are always right, because a steady background cancels out. They need load that changes, and every

@@ -3,7 +3,7 @@
 Idea. The load of every bundle in the last eight minutes is replayed with the current owners: what would each broker
 have used? Only a difference that lasted for several minutes of the replay counts. So a burst moves nothing. A new
 broker gets bundles soon, because it was empty in all minutes of the replay. What a bundle costs on a broker is learned,
-so nobody has to declare machine types, idle CPU or other programs. The plan takes the moves that gain most balance for
+so a policy declares no machine types, idle CPU or other programs. The plan takes the moves that gain most balance for
 the fewest disconnected clients, and only if the gain is worth their price.
 
 Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
