@@ -86,6 +86,7 @@ def test_an_empty_answer_has_no_rows() -> None:
         (TWO[:-20], "not JSON"),
         (b'{"status":"error","errorType":"timeout","error":"query timed out"}', "status is not success.*timed out"),
         (b'{"status":"success","data":{"resultType":"scalar","result":[]}}', "no instant vector"),
+        (b'{"status":"success","data":{"resultType":["vector"],"result":[]}}', "no instant vector"),
         (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{}}]}}', "no value"),
         (b'{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"x"]}]}}', "'x'"),
         (b"[1]", "status is not success"),

@@ -251,7 +251,7 @@ def _parse_json(body: bytes) -> Samples:
     if not isinstance(answer, dict) or answer.get("status") != "success":
         raise MalformedBodyError("the answer's status is not success", body)
     data = answer.get("data")
-    if not isinstance(data, dict) or data.get("resultType") not in {"vector", "matrix"}:
+    if not isinstance(data, dict) or data.get("resultType") not in ("vector", "matrix"):
         raise MalformedBodyError("the answer holds no instant vector and no range", body)
     try:
         read = _columns if data["resultType"] == "vector" else _ranges
