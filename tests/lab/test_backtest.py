@@ -288,11 +288,12 @@ def test_a_policy_with_a_longer_interval_decides_less_often(tmp_path: Path) -> N
 
 
 def test_clients_of_a_full_machine_want_more_than_it_serves() -> None:
-    """120 % of a broker: what leaves it takes less off it than its measured traffic says."""
-    world = World.of([60, 60], [5], [5])
-    cluster = world.cluster()
-    [cycle] = recorded_cycles([cluster])
+    """A bundle grows until its broker would need 150 %: what leaves it brings all that its clients want."""
+    world = World.of([50, 8, 8, 8, 8, 8], [5], [5])
+    before, grown = world.cluster(), np.array([2.2, 1, 1, 1, 1, 1, 1, 1])
+    world.now += 60
+    full = world.cluster(np.where(world.owner == 0, grown / 1.5, 1.0))
+    _, cycle = recorded_cycles([before, full])
 
-    assert cluster.brokers.usage[0, CPU] == cluster.brokers.limit[0, CPU]
-    assert (cycle.wanted[:2] > 1.05 * cluster.bundles.newest[:2]).all()
-    assert cycle.wanted[2] == pytest.approx(cluster.bundles.newest[2])
+    assert full.brokers.usage[0, CPU] == full.brokers.limit[0, CPU]
+    assert cycle.wanted == pytest.approx(grown[:, np.newaxis] * before.bundles.newest, rel=1e-6)

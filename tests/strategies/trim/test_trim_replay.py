@@ -218,33 +218,22 @@ def test_bundles_of_no_one_are_replayed_nowhere() -> None:
     assert replay_of(shown(world, 1, 1)).usage[-1, :, 0] == pytest.approx([0.20, 0.10])
 
 
-def test_a_full_machine_hides_demand() -> None:
-    """In two minutes at the limit its bundles want at least 8 % more than their median."""
-    world, ring = World.of([50, 25], [20]), SampleRing()
-    shown(world, 1, 1, 1, 1, ring=ring)
-    ring.add(world.cluster(1.02, cpu=np.array([10.0, 2.04])))
-    world.now += 60
-    once = replay_of(ring.add(world.cluster(1.02, cpu=np.array([9.5, 2.04]))))
-    cluster = ring.add(replace(world.cluster(1.02, cpu=np.array([10.0, 2.04])), now=world.now + 60))
-    world.now += 120
-    twice = replay_of(ring.add(world.cluster(1.02, cpu=np.array([9.9, 2.04]))))
-    work = twice.load[:, :, :2].sum(axis=2) / POINT
-
-    assert cluster.recent is not None
-    assert once.load[-1, :, :2].sum(axis=1) / POINT == pytest.approx([51, 25.5, 20.4])
-    assert work[-2:, :2] == pytest.approx(1.08 * np.median(work[:5, :2], axis=0) * np.ones((2, 1)), rel=0.02)
-    assert work[-2:, 2] == pytest.approx([20.4, 20.4])
-    assert work[:4] == pytest.approx(np.array([[50, 25, 20]] * 4))
-
-
-def test_hidden_demand_never_lowers_what_was_measured() -> None:
-    world, ring = World.of([50, 25], [20]), SampleRing()
+def test_a_full_machine_is_replayed_with_what_its_clients_wanted() -> None:
+    """It is above 100 %, also in the minute after it was full, and a bundle that leaves it brings all of its load."""
+    world, ring = World.of([30, 8, 8, 8, 8, 8], [20]), SampleRing()
     shown(world, 1, 1, 1, ring=ring)
-    for factor in (1.5, 1.6):
-        cluster = ring.add(world.cluster(factor, cpu=np.array([10.0, 2.0 * factor])))
+    outgrown = np.array([4.0, 1, 1, 1, 1, 1, 1])
+    for _ in range(2):
+        squeezed = np.where(world.owner == 0, outgrown * 100 / 160, 1.0)
+        ring.add(world.cluster(squeezed))
         world.now += 60
+    world.owner[0] = 1
+    last = ring.add(world.cluster(np.where(world.owner == 1, 0.5, 1.0)))
+    world.now += 60
+    usage = replay_of(last).usage[:, :, 0]
 
-    assert replay_of(cluster).load[-1, :2, :2].sum(axis=1) / POINT == pytest.approx([80, 40])
+    assert usage[3:5] == pytest.approx(np.array([[0.4, 1.4]] * 2), rel=1e-5)
+    assert usage[5] == pytest.approx([0.4, 0.25])
 
 
 def test_a_gap_is_filled_by_the_minute_before_it_else_by_the_one_after() -> None:

@@ -7,7 +7,7 @@ So usage that the bundles do not explain (a broker's idle CPU, other programs, n
 every bundle has its real owner, usage is as measured. Slopes are those of Trim's model of brokers, learned from the
 cycles in their order. Memory does not follow bundles: it stays as measured.
 
-Clients of a full machine want more than it serves. Its bundles count with at least `HIDDEN` times their average.
+Clients of a full machine want more than it serves: see `demand`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.shedding.trim.demand import served, wanted
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
 from trimtab_strategies.shedding.trim.replay import WINDOW
-from trimtab_strategies.shedding.trim.replayed_minutes import HIDDEN
 from trimtab_strategies.shedding.trim.samples import sampled
 
 
@@ -100,24 +101,22 @@ class CycleReader:
         if seen.recent is None or not len(seen.recent):
             return None
         model, self.memory = learned(seen, seen.recent.last(WINDOW), self.memory)
-        wanted = _wanted(seen)
         slope = np.where(np.isfinite(model.slope), model.slope, 0.0)
-        work = work_of(sampled(wanted), model.message)
-        return RecordedCycle(seen, wanted, work, slope, seen.recent.bundles)
+        wants = _wanted(seen, seen.recent.bundles[:-1])
+        work = work_of(sampled(wants), model.message)
+        return RecordedCycle(seen, wants, work, slope, seen.recent.bundles)
 
 
-def _wanted(load: ClusterLoad) -> FloatArray:
+def _wanted(load: ClusterLoad, earlier: Sequence[SmallFloatArray]) -> FloatArray:
     """(m, 4) what clients wanted: the newest sample, or else the short average; 0 for a bundle never measured.
 
-    On a full broker it is at least `HIDDEN` times the short average.
+    On a full broker the hidden demand is added. earlier: minutes of the bundles before this cycle.
     """
     bundles, brokers = load.bundles, load.brokers
     known = np.isfinite(bundles.newest)
-    wanted = bundles.newest if known.all() else np.where(known, bundles.newest, np.nan_to_num(bundles.short))
+    newest = bundles.newest if known.all() else np.where(known, bundles.newest, np.nan_to_num(bundles.short))
     limit = brokers.limit[:, CPU]
     full = (limit > 0) & (brokers.usage[:, CPU] >= FULL * limit)
-    if not full.any():
-        return wanted
-    there, wanted = np.append(full, False)[bundles.owner], wanted.copy()
-    wanted[there] = np.maximum(wanted[there], HIDDEN * np.nan_to_num(bundles.short[there]))
-    return wanted
+    if not somewhere(full):
+        return newest
+    return wanted(newest, served(sampled(newest), earlier, bundles.owner, full), bundles.owner)

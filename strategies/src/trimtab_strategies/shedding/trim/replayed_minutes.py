@@ -18,11 +18,8 @@ from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
 from trimtab_strategies.shedding.trim.owners import Owned
-from trimtab_strategies.shedding.trim.readings import FULL, carried_on, work_of
+from trimtab_strategies.shedding.trim.readings import carried_on, work_of
 from trimtab_strategies.shedding.trim.samples import sampled
-
-HIDDEN = 1.08
-"""On a full machine, a bundle counts with at least this multiple of its load: its real demand is not measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,15 +131,15 @@ class ReplayedMinutes:
 
     @cached_property
     def load(self) -> FloatArray:
-        """(k, m, 3) columns `SAMPLED`, without gaps, with the hidden demand."""
+        """(k, m, 3) columns `SAMPLED`, without gaps."""
         samples = np.stack(self.recent.bundles, dtype=np.float64)
-        return self._with_hidden(complete(samples, sampled(self.cluster.bundles.short)))
+        return complete(samples, sampled(self.cluster.bundles.short))
 
     @cached_property
     def newest(self) -> FloatArray | SmallFloatArray:
         """(m, 3) the last minute of `load`."""
         newest = self.recent.bundles[-1]
-        if self._full.any() or np.isnan(newest).any():
+        if np.isnan(newest).any():
             last: FloatArray = self.load[-1]
             return last
         return newest
@@ -151,7 +148,7 @@ class ReplayedMinutes:
     def used(self) -> BoolArray | None:
         """(m,) whether each bundle had any traffic in the last minute; None if all had."""
         minute = minute_of(self.recent.bundles[-1])
-        if not somewhere(self._full) and minute.whole:
+        if minute.whole:
             return None if minute.all_used else minute.used
         return Minute(self.newest).used
 
@@ -159,31 +156,11 @@ class ReplayedMinutes:
         """(k, n, 3) what each broker would have carried with these owners (m,), as `carried_by` computes it."""
         n = len(self.cluster.brokers)
         minutes = self.known.of(self.recent, self.owned.after(self.owned.names, owner, n), message)
-        plain = len(minutes) - 2 * somewhere(self._full)  # the hidden demand is in the last two
         found = [
-            minute.sums if minute.sums is not None and row < plain else carried_by(self.load[row], owner, n, message)
+            minute.sums if minute.sums is not None else carried_by(self.load[row], owner, n, message)
             for row, minute in enumerate(minutes)
         ]
         return np.array(found)
-
-    @cached_property
-    def _full(self) -> BoolArray:
-        """Brokers (n,) that were full in the last two minutes."""
-        cores = self.cluster.brokers.limit[:, 0]
-        if len(self) < 2:  # noqa: PLR2004
-            return np.zeros(len(cores), dtype=bool)
-        full: BoolArray = np.logical_and.reduce(self.recent.cpu[-2:] >= FULL * cores, axis=0)
-        return full
-
-    def _with_hidden(self, load: FloatArray) -> FloatArray:
-        """`load` with the hidden demand of bundles whose broker was full in the last two minutes."""
-        if not self._full.any():
-            return load
-        there = np.flatnonzero(np.append(self._full, False)[self.cluster.bundles.owner])
-        wanted = load.copy()
-        least = HIDDEN * np.median(load[:, there], axis=0)
-        wanted[-2:, there] = np.maximum(wanted[-2:, there], least)
-        return wanted
 
 
 def complete(load: FloatArray, average: FloatArray) -> FloatArray:

@@ -1,4 +1,6 @@
-"""The ring of recent samples: what each bundle and each broker did in the last minutes.
+"""The ring of recent samples: what the clients of each bundle wanted, and each broker did, in the last minutes.
+
+What clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
 
 A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a window is the same
 time at every interval. Rows older than the ring's span are dropped, because after a gap old minutes show nothing.
@@ -16,8 +18,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, RATE_IN, RATE_OUT, SAMPLED, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSamples, SmallFloatArray
+from trimtab_strategies.shedding.trim.demand import served, wanted
+from trimtab_strategies.shedding.trim.readings import FULL
 
 MINUTES = 24
 """Rows of the ring, one per minute. The newest ones are replayed. The earlier ones show which load is usual."""
@@ -119,6 +124,12 @@ class SampleRing:
         if self.averaged and not len(self):
             self._assume(cluster)
         cycle = CycleSamples.of(cluster.now, brokers, bundles.names, bundles.newest)
+        full = cycle.cpu >= FULL * brokers.limit[:, CPU]
+        if somewhere(full):
+            places = _places(self._bundles, bundles.names)
+            earlier = [_taken(minute, places) for minute in self._recent.bundles]
+            ratio = served(cycle.load, earlier, bundles.owner, full)
+            cycle = replace(cycle, load=wanted(cycle.load, ratio, bundles.owner))
         self._keep(cycle, bundles.names, brokers.names)
         return replace(cluster, recent=self._recent)
 

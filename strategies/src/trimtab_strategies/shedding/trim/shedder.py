@@ -74,7 +74,7 @@ class TrimParams(StrategyParams):
     apart: Annotated[float, Field(gt=0, le=200)] = 15
     """Percentage points between the broker farthest above its target and the one farthest below. If they stay this far
     apart, that is a cause to act."""
-    price: Annotated[float, Field(gt=0, le=100000)] = 400
+    price: Annotated[float, Field(gt=0, le=100000)] = 430
     """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. More: fewer moves, less
     even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300

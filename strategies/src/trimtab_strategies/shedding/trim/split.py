@@ -6,7 +6,7 @@ same plan.
 
 Formula. A bundle is split when it is at least `least` points itself, and every broker with it would be `above` points
 above the level, in the last two minutes of the replay (on a full machine in the last one). Its owner counts, too, so a
-bundle stays whole if its owner is not above that. Children: ceil(load / max(6 points, a fifth of the level)), cut by
+bundle stays whole if its owner is not above that. Children: ceil(load / max(6 points, 0.3 of the level)), cut by
 the load of its topics. If a single topic carries more than `hot_topic` of it, a split does not help: add partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes, because a split can't be
@@ -39,7 +39,7 @@ LASTS = 2
 
 _SMALLEST_CHILD = 6.0  # points that a child should have
 _HEAVIEST = 0.75  # ratio of the load that one child may keep
-_CHILD_OF_LEVEL = 0.2  # ratio of the level that a child should have, if that is more
+_CHILD_OF_LEVEL = 0.3  # ratio of the level that a child should have, if that is more
 
 
 class TrimSplitterParams(StrategyParams):
