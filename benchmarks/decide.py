@@ -2,7 +2,7 @@
 
 It times every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and
 ``balanced``. In the same run it times the Java class of each strategy. Hit counts are set so that every call of ``hot``
-decides.
+decides something.
 
     shed, place, split  one call of the strategy alone, as timed in Java; a placement places one bundle
     decide              guard, shedding, a placement and a prediction for each move, and the plan, without caps

@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _told(trace: Trace) -> Mapping[str, Any]:
-    """What the page says of a run. first: seconds from the policy to its first move."""
+    """What the page says of a run. first: seconds from the start of the policy to its first move."""
     kept = ("finished", "load", "boxed", "machine_cores", "acked", "received", "errors", "bundles")
     moves = [move["at"] for move in trace["moves"]]
     return {**{key: trace[key] for key in kept}, "moves": len(moves), "first": min(moves, default=None)}
