@@ -1,9 +1,9 @@
 """Time and memory of backtests: `python benchmarks/backtest.py [--sizes 10x100 100x600] [--policies 20] [--json FILE]`.
 
 The benchmark first writes a history: a cycle every 30 s, hours merged as the operator merges them. The brokers are at
-45 % CPU, but one in ten of a small cluster and one in fifty of a large one are at 55 %. Nothing moves. The load of each
-bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over the history. A
-size is brokers x bundles of each.
+45 % CPU, but one in ten of a small cluster and one in fifty of a large one are at 55 %. No bundle moves. The load of
+each bundle follows a day's course and jitters by 10 %. Then `--policies` variants of Trim are replayed over the
+history. A size is the number of brokers x the number of bundles of each broker.
 
     read      a cycle of the history, as strategies get it
     learn     what a bundle would cost on each broker
@@ -123,7 +123,7 @@ class _Stopwatch:
 
 
 def measured(root: Path, policies: int) -> dict[str, Any]:
-    """The figures of the history below `root`."""
+    """The figures of a replay of the history below `root`."""
     read, learn = _Stopwatch(), _Stopwatch()
     replays, begin = variants(policies), time.process_time()
     cycles = recorded_cycles(read.each(Recording(str(root), POLICY).cycles(0, 1e12)))
@@ -140,7 +140,7 @@ def measured(root: Path, policies: int) -> dict[str, Any]:
 
 
 def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
-    """Wall-clock seconds of `policies` on a Spark session, and of its start."""
+    """Wall-clock seconds of a replay of `policies` variants on Spark, and of the start of the Spark session."""
     replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
     pool = task_pool(master)
     try:
@@ -157,7 +157,7 @@ def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
 
 
 def here(root: Path, policies: int) -> float:
-    """Wall-clock seconds of `policies` in this process."""
+    """Wall-clock seconds of a replay of `policies` variants in this process."""
     replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
     recording = Recording(str(root), POLICY).summary
     work = tasks(str(root), POLICY, windows(recording.begin, recording.end), replays, 1)
@@ -171,8 +171,8 @@ def main() -> None:
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x100 100x600")
     parser.add_argument("--cycles", type=int, default=480, help="cycles of the history (default 480, four hours)")
     parser.add_argument("--policies", type=int, default=5, help="variants of Trim (default 5)")
-    parser.add_argument("--spark", help="also on one and two cores of Spark, such as local[2]")
-    parser.add_argument("--cluster", action="store_true", help="also on one and two executors of a standalone cluster")
+    parser.add_argument("--spark", help="also replay on one and on more cores of Spark, such as local[2]")
+    parser.add_argument("--cluster", action="store_true", help="also replay on one and two executors of a cluster")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", type=Path, help="measure only this history, in this process; print JSON")
     options = parser.parse_args()

@@ -4,8 +4,8 @@ Master, workers and executors are processes of their own. The executors start, i
 anything is measured. Then one executor replays the policies in one task, and two executors replay them in a task each.
 
     critical    processor time that can't be spread: of the driver, and of the busiest executor
-    serial      ratio of it that did not get shorter with the second executor (Karp and Flatt's figure)
-    efficiency  of n executors 1 / (1 + (n - 1) serial), as Amdahl's law says
+    serial      ratio of the critical time that the second executor did not shorten (Karp and Flatt's figure)
+    efficiency  of n executors: 1 / (1 + (n - 1) serial), as Amdahl's law says
 
 On an idle machine the wall-clock time is the critical time. On a busy one only the processor time can be compared.
 """
@@ -49,13 +49,13 @@ class ClusterRun:
 
     @property
     def critical(self) -> float:
-        """See the module."""
+        """Processor seconds of the driver and of the busiest executor."""
         return self.driver + max(self.executors)
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """The history and policies to replay. begin, end: epoch seconds. replays: makes the replays."""
+    """The history and policies to replay. begin, end: epoch seconds. replays: makes new replays of the policies."""
 
     root: Path
     policy: str

@@ -22,7 +22,7 @@ _END = b'"]'
 def fetched(url: str, names: Sequence[str]) -> tuple[float, float, int]:
     """Wall-clock and processor seconds that all bodies take, and how many numbers they contain.
 
-    names: of bodies that `canned_prometheus.replaying` serves.
+    names: the names of bodies that `canned_prometheus.replaying` serves.
     """
     begin, used, count = time.perf_counter(), time.process_time(), 0
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
@@ -53,5 +53,5 @@ class BareFetch:
         return clock, used
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._pool.shutdown()

@@ -1,13 +1,13 @@
-"""One scenario on real brokers and in the lab: the traces of docs/calibration.md.
+"""Plays one scenario on real brokers and in the lab, and writes the traces of docs/calibration.md.
 
 The lab builds the scenario (`calibration.yaml`) and so decides what each bundle's clients send in each minute. Real
-producers then send exactly that to three real brokers, under the operator with a policy that sets no parameter. The lab
-plays the same minutes with the same strategy. Both traces go to docs/data/calibration.json.
+producers then send exactly that to three real brokers. The operator balances them, with a policy that sets no
+parameter. The lab plays the same minutes with the same strategy. Both traces are written to docs/data/calibration.json.
 
     python benchmarks/calibration.py          # 16 minutes: both
-    python benchmarks/calibration.py --lab    # the lab again, beside the recorded real run
+    python benchmarks/calibration.py --lab    # the lab again; the recorded real run stays
 
-docs/tools/generate.py makes the page of it.
+docs/tools/generate.py makes the page from that file.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ SCRAPE = 5.0
 """Seconds between two scrapes."""
 
 AROUND = 2.0
-"""Seconds before and after a new owner was seen, in which the gap of a move is looked for."""
+"""The gap of a move is looked for in this many seconds before and after the new owner was first seen."""
 
 NAMESPACE = "trimtab/calibration"
 
 HISTORY = Path("trimtab", "history")
-"""Where `play` leaves the operator's history, in its folder."""
+"""Path of the operator's history in the folder that `play` works in."""
 
 Trace = dict[str, Any]
 """What `play` measured: the part `real` of docs/data/calibration.json."""
@@ -145,7 +145,7 @@ def play(limit: float, work: Path, strategy: Mapping[str, Any] = MappingProxyTyp
 
 
 def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
-    """Without a strategy, this is the smallest policy that acts on a Pulsar cluster: mode and two addresses."""
+    """Create a policy with `strategy`. If that is empty, it is the smallest policy that acts on a Pulsar cluster."""
     from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
 
     policy = manifest("policy", strategy, stage.admin.url, stage.prometheus.url)
@@ -154,7 +154,7 @@ def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
 
 @dataclass
 class MessagesLeft:
-    """Context manager. Counts each second the messages that were sent and not acknowledged, and not received."""
+    """Context manager. Counts, each second, messages not yet acknowledged and messages not yet received."""
 
     traffic: ClientTraffic
     rows: list[tuple[float, int, int]] = field(default_factory=list)
@@ -172,7 +172,7 @@ class MessagesLeft:
         self._thread.join()
 
     def steps(self, begun: float, minutes: int) -> dict[str, list[int]]:
-        """The most messages in each 10 s that waited for an acknowledgement, and for a consumer."""
+        """For each 10 s, the highest number of messages that waited for an acknowledgement, and for a consumer."""
         at = np.array([row[0] for row in self.rows]) - begun
         found: dict[str, list[int]] = {"unacknowledged": [], "unread": []}
         for start in np.arange(0, MINUTE * minutes, 10.0):
@@ -188,17 +188,17 @@ class MessagesLeft:
 
 
 def _place(rest: PulsarRest, bundles: Sequence[str], topics: Sequence[Topic], wanted: str) -> None:
-    """Bring every bundle to its first owner. Raises `RuntimeError` after two minutes."""
+    """Move every bundle to the broker `wanted`. Raises `RuntimeError` after two minutes."""
     deadline = time.monotonic() + 120
     for row, bundle in enumerate(bundles):
         while rest.lookup(topics[row].name) != wanted:
             rest.unload(bundle, wanted)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{bundle} can't be brought to {wanted}: see the brokers' logs")
+                raise RuntimeError(f"{bundle} can't be moved to {wanted}: see the brokers' logs")
 
 
 def _send(traffic: ClientTraffic, topics: Sequence[Topic], wanted: Array, begun: float) -> None:
-    """Send each minute what the lab's clients want."""
+    """Send in each minute what the lab's clients send in it."""
     for minute in range(len(wanted)):
         for topic in topics:
             traffic.set_rate(topic.name, float(wanted[minute, topic.bundle]))
@@ -216,7 +216,7 @@ def _figures(watch: Watch, topics: Sequence[Topic], begun: float, minutes: int, 
 
 
 def _held(rows: Sequence[Row], begun: float, end: float) -> list[int]:
-    """Bundles of each broker at the end."""
+    """Number of bundles of each broker at `end`."""
     last = max((row for row in rows if begun <= row.at <= end), key=lambda row: row.at)
     return [last.owners.count(broker) for broker in range(BROKERS)]
 
@@ -224,7 +224,7 @@ def _held(rows: Sequence[Row], begun: float, end: float) -> list[int]:
 def _move(
     change: Change, topics: Sequence[Topic], traffic: ClientTraffic, wanted: Array, begun: float
 ) -> Mapping[str, Any]:
-    """One move: seconds from the beginning, and its gaps (ms) beside the usual time between two messages."""
+    """One move: its time (seconds from the beginning), bundle, brokers, messages/s and gaps (ms)."""
     (topic,) = (topic.name for topic in topics if topic.bundle == change.bundle)
     minute = min(int((change.at - begun) / MINUTE), len(wanted) - 1)
     around = change.at - AROUND, change.at + AROUND
@@ -244,12 +244,12 @@ def _rounded(values: Array) -> list[list[float | None]]:
 
 
 def main() -> None:
-    """Play, and save both traces."""
+    """Play the scenario on real brokers and in the lab, and save both traces."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lab", action="store_true", help="play only the lab")
     parser.add_argument("--cores", type=float, default=0.3, help="CPU cores of a broker (default: %(default)s)")
-    parser.add_argument("--unboxed", action="store_true", help="let brokers use more: the limit only counts as 100 %%")
-    parser.add_argument("--json", type=Path, default=DATA, help="where the traces go (default: %(default)s)")
+    parser.add_argument("--unboxed", action="store_true", help="let brokers use more: --cores is only the 100 %% mark")
+    parser.add_argument("--json", type=Path, default=DATA, help="file of the traces (default: %(default)s)")
     given = parser.parse_args()
     before = json.loads(given.json.read_text()) if given.json.exists() else {}
     with tempfile.TemporaryDirectory(prefix="trimtab-calibration-") as folder:

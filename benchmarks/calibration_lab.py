@@ -21,8 +21,8 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "placement": {"type": "AvgShedder"},
     },
 }
-"""The strategies that are played on real brokers, by name of the policy. `trim` sets nothing. AvgShedder's own minimum,
-1,000 messages/s, is above the load of this cluster."""
+"""The strategies that are played on real brokers, by name of the policy. `trim` sets no parameter. `avg` sets lower
+minimums, because AvgShedder's default of 1,000 messages/s is above the load of this cluster."""
 
 
 def manifest(name: str, strategy: Mapping[str, Any], admin_url: str, prometheus_url: str) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def sent(world: World) -> Array:
 
 
 def grown(world: World) -> dict[str, float]:
-    """The bundle (row) that grows most, and its messages/s before and after."""
+    """The bundle (row) whose rate grows most, and its messages/s in the first and the last round."""
     messages = world.real * world.share_in / world.message
     row = int(np.argmax(messages[-1] / messages[0]))
     return {"bundle": row, "before": round(float(messages[0, row]), 1), "after": round(float(messages[-1, row]), 1)}

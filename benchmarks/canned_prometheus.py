@@ -36,7 +36,7 @@ START = 1_750_000_000.0
 """Evaluation time of the first cycle, epoch seconds."""
 _EACH = 64  # bundles in each namespace
 _VALUES = {"time": "1750000000", "limit": "4"}
-_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that recorded samples are never too old; raw samples in five windows
+_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that samples are never too old; raw samples of five windows
 
 
 class Size(NamedTuple):
@@ -95,7 +95,7 @@ class Fleet:
         )
 
     def settings(self, url: str = "http://unused") -> PrometheusSettings:
-        """Settings with which its samples are never too old. They read topics if bundles have no metrics."""
+        """Settings that read topics if bundles have no metrics. Samples of the fleet are never too old for them."""
         return PrometheusSettings(
             url,
             "pulsar",
@@ -146,7 +146,7 @@ class Fleet:
 
 
 def _value(pod: str, signal: str) -> str:
-    """The single value of a signal."""
+    """A series with the single value of a signal."""
     value = _VALUES.get(signal.rpartition("_")[2], "1.5")
     return f'{{"pod":"{pod}","{TOLD_APART}":"{signal}"}},"value":[{START:.3f},"{value}"'
 
@@ -168,7 +168,7 @@ def _write(folder: Path, promql: str, series: Iterator[str], kind: str = "vector
 
 
 def _key(promql: str) -> str:
-    """File name of a query's body. On a busy machine the check for future samples uses a shorter time."""
+    """File name of a query's body. It ignores the range of the check for future samples, which is shorter if busy."""
     return hashlib.sha256(re.sub(r"\[\w+\] offset", "[] offset", promql).encode()).hexdigest()
 
 

@@ -2,14 +2,14 @@
 
 It times every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and
 ``balanced``. In the same run it times the Java class of each strategy. Hit counts are set so that every call of ``hot``
-decides.
+decides something.
 
-    shed, place, split  one call of the strategy alone, which is what is timed in Java; a placement places one bundle
-    decide              guard, shedding, a placement and a prediction for each move, and the plan, nothing capped
+    shed, place, split  one call of the strategy alone, as timed in Java; a placement places one bundle
+    decide              guard, shedding, a placement and a prediction for each move, and the plan, without caps
     reference           ThresholdShedder's rule written plainly with masks over all bundles
 
-The output is the median of processor time, because machines are shared. `ratio` is Java's time divided by ours, so
-above 1 we are faster. --json also has the wall-clock times. With --peak only the memory of one size is measured.
+The output is the median of processor time, because machines are shared. `ratio` is Java's time divided by Trimtab's:
+above 1, Trimtab is faster. --json also has the wall-clock times. With --peak only the memory of one size is measured.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Figures = Mapping[Call, Mapping[str, Any]]
 
 
 def java_live(sizes: Sequence[Size], seconds: float) -> Figures:
-    """Measure the classes now, each call for `seconds` and at least three times."""
+    """Measure the Java classes now, each call for `seconds` and at least three times."""
     if not PROGRAM.is_file():
         raise SystemExit(f"the oracle is not in {PROGRAM.parent}: `make oracle` builds it, or use --java recorded")
     done = subprocess.run(
@@ -67,12 +67,12 @@ def java_live(sizes: Sequence[Size], seconds: float) -> Figures:
 
 
 def java_recorded() -> Figures:
-    """The committed figures."""
+    """The committed figures of the Java classes."""
     return _figures(json.loads(RECORDED.read_text())["results"])
 
 
 def record_java(figures: Figures, about: Mapping[str, Any]) -> None:
-    """Replace the committed figures."""
+    """Replace the committed figures of the Java classes."""
     results = [
         {"original": call.original, "method": call.method, "size": str(call.size), "workload": call.workload, **found}
         for call, found in figures.items()
@@ -114,7 +114,7 @@ UNCAPPED = MoveLimits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max
 
 
 class Subject(NamedTuple):
-    """A timed call on a cluster and its memory; it returns the number of decisions and the next memory.
+    """A call to time, on a cluster and a strategy's memory. It returns the number of decisions and the next memory.
 
     warm: calls share cached data about the cluster, as the placements of one decision do.
     """
@@ -202,7 +202,7 @@ def timed(subject: Subject, cluster: ClusterLoad, seconds: float) -> dict[str, f
 
 
 def measure(sizes: list[Size], java: Figures, seconds: float) -> Iterator[dict[str, Any]]:
-    """Figures of every strategy for every size and workload, with its Java class; whole decisions at `LARGE`."""
+    """Figures of every strategy and its Java class by size and workload, and of whole decisions at `LARGE`."""
     for size in sizes:
         for kind in WORKLOADS:
             cluster = workload(size, hot=kind == "hot")
@@ -254,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--java", choices=("live", "recorded", "record"), default="live", help="which Java figures")
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x600 100x600")
-    parser.add_argument("--seconds", type=float, default=0.4, help="for each line, here and in Java (default 0.4)")
+    parser.add_argument("--seconds", type=float, default=0.4, help="time for each line, here and in Java (default 0.4)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--peak", type=Size.parse, help="measure only the memory of this size")
     options = parser.parse_args()

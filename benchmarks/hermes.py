@@ -1,11 +1,11 @@
 """Time and quality of one weighted balance: `python benchmarks/hermes.py [--json FILE] [--largest N]`.
 
-The cases are those on which the original was measured (`data/hermes-java-speed.json`, CPU time of one thread). The
-weights are lognormal(3, 1) operations/s, and each subscription has one consumer.
+The cases are those on which the original, Hermes' own balancer in Java, was measured (`data/hermes-java-speed.json`,
+CPU time of one thread). The weights are lognormal(3, 1) operations/s, and each subscription has one consumer.
 
     cold       nothing is placed, weights are known
-    perturbed  placed by cold, then every weight times lognormal(0, 0.3)
-    steady     the result of perturbed balanced once more
+    perturbed  the result of cold, with every weight multiplied by lognormal(0, 0.3)
+    steady     the result of perturbed, balanced once more
     frozen     as perturbed, but everything was moved a minute ago
 
 Forms: `java` decides as the original, in its order; `sorted` uses the same rules in sorted order; `corrected` is
@@ -118,7 +118,7 @@ def quality(given: Workload, found: Balance) -> dict[str, float]:
 
 
 def measured(case: Case, form: str) -> dict[str, Any]:
-    """Processor seconds of one balance (the best of several, if they are quick) and its quality."""
+    """Processor seconds of one balance (the median of several, if they are quick) and its quality."""
     given = prepared(case, form)
     spent: list[float] = []
     while not spent or (sum(spent) < 1 and len(spent) < 9):

@@ -10,7 +10,7 @@ cell that already has its number of seeds is not measured again, so an interrupt
     python benchmarks/lab.py --strategies Trim --again --jobs 2     # Trim anew, after a change; baselines stay
     python benchmarks/lab.py --golden                               # renew what the regression test expects of Trim
 
-The same seed is the same simulated cluster for every strategy, on every machine. Percentiles are those of numpy.
+The same seed gives the same simulated cluster for every strategy, on every machine. Percentiles are numpy's.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def read(file: Path = DATA) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def save(new: Measurement, file: Path = DATA) -> None:
-    """Write a cell into the file, in the order of the catalogue. Other processes may write it, so it is read again."""
+    """Write a cell into the file, in the catalogue's order. The file is read again first: others may write it."""
     row = {"scenario": new.scenario, "strategy": new.strategy, "seeds": new.seeds}
     scores = {name: [_rounded(value) for value in (of.low, of.median, of.high)] for name, of in new.scores.items()}
     order = [(scenario, who.name) for scenario in catalogue() for who in shown()]

@@ -1,8 +1,9 @@
 """The large cluster on which decisions are timed. It is the same in Java and here.
 
-Of each broker's bundles, h = ((i * 600 + j) * 2654435761) mod 2^32 and x = h / 2^32 for bundle j of broker i; message
-rate in = out = 20 + 80 x, throughput = 1024 x rate, CPU = 40 + i mod 7 percent, ten topics in each bundle. In ``hot``
-every tenth broker has CPU 95 % and four times the rates, in ``balanced`` none. Rows of bundles are in random order.
+For bundle j of broker i, h = ((i * 600 + j) * 2654435761) mod 2^32 and x = h / 2^32. It has the message rate 20 + 80 x
+and the throughput 1024 x rate in each direction, and ten topics. The CPU of broker i is 40 + i mod 7 percent. In
+``hot`` every tenth broker has CPU 95 % and four times the rates, in ``balanced`` no broker has. Rows of bundles are in
+random order.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Size(NamedTuple):
 
 
 def workload(size: Size, *, hot: bool) -> ClusterLoad:
-    """The cluster described above."""
+    """The cluster that the module describes."""
     n, per = size
     i, j = np.divmod(np.random.default_rng(0).permutation(n * per), per)
     x = (((i * HASHED_PER_BROKER + j) * 2654435761) & 0xFFFFFFFF) / 2**32
@@ -84,7 +85,7 @@ def an_hour_later(cluster: ClusterLoad) -> ClusterLoad:
 
 
 def reference(cluster: ClusterLoad) -> dict[int, list[int]]:
-    """The first decision of ThresholdShedder with defaults, written plainly: broker row to bundle rows."""
+    """The first decision of ThresholdShedder with defaults, written plainly: rows of bundles by row of the broker."""
     usage = (cluster.brokers.usage[:, 0].astype(np.float32) / np.float32(100) * np.float32(100)).astype(float) / 100
     average = usage.mean()
     unloads = {}

@@ -1,8 +1,8 @@
-"""Time until a large Pulsar cluster is mirrored for the first time, and the cost of the mirror afterwards.
+"""Time until all objects of a large Pulsar cluster exist, and the cost of the mirror that keeps them in sync.
 
 The cluster is a simulated admin REST API in a process of its own. The API server and etcd are real. The benchmark
 measures:
-- bundles written a second until all objects are there;
+- bundles written a second until all objects exist;
 - for a minute without changes: requests a second to brokers, writes (none), processor time of the mirror, and stalls of
   its event loop;
 - seconds until a change made in Pulsar is in the object.
@@ -112,7 +112,7 @@ def seed(plane: ControlPlane, asked: argparse.Namespace) -> None:
 
 
 async def first(context: ClusterState, bundles: int) -> dict[str, float]:
-    """Figures of the first mirror."""
+    """Figures of the first sync."""
     begun, cpu = time.monotonic(), time.process_time()
     async with heartbeat() as heart:
         await until(lambda: complete(context, bundles), within=7200.0)
@@ -178,7 +178,7 @@ async def measured(plane: ControlPlane, url: str, asked: argparse.Namespace) -> 
 
 
 def main() -> None:
-    """Measure and print as JSON."""
+    """Measure, and print the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (
         ("brokers", 100),
@@ -189,7 +189,7 @@ def main() -> None:
         ("port", 18480),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--seeded", action="store_true", help="start with all objects in etcd; skip the first mirror")
+    parser.add_argument("--seeded", action="store_true", help="start with all objects in etcd; skip the first sync")
     asked = parser.parse_args()
     process, url = started(asked)
     try:

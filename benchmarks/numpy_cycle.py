@@ -1,7 +1,7 @@
 """A lower bound for the pipeline's cycle: only fetch, parse and average, with numpy, in a process of its own.
 
-It fetches with the same client in two threads, parses with the same tokenizer and keeps its state in arrays whose rows
-never change. Only a program that never restarts could do that, so this is a lower bound, not an alternative.
+It fetches with the pipeline's client in two threads, parses with the pipeline's tokenizer and keeps its state in arrays
+whose rows never change. Only a program that never restarts could do that, so this is a lower bound, not an alternative.
 """
 
 from __future__ import annotations
@@ -88,5 +88,5 @@ class Reference:
         return self._pool.submit(_run, at).result()
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._pool.shutdown()

@@ -1,4 +1,4 @@
-"""The operator with 100 brokers and 60,000 bundles, as the largest published test of Pulsar; see docs/benchmarks.md.
+"""The operator with 100 brokers and 60,000 bundles, as in Pulsar's largest published test; see docs/benchmarks.md.
 
 Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is created once
 and kept in the cache folder. Each part runs in a process of its own. The last part leaves moves that no broker takes.
@@ -98,7 +98,7 @@ async def _serve(replay: Replay, ports: Any, done: Any) -> None:
 
 
 class Replay:
-    """A server of the recording in `folder`."""
+    """A server that replays the recording in `folder`."""
 
     def __init__(self, folder: Path, rate: int) -> None:
         self._folder, self._rate = folder, rate
@@ -127,7 +127,7 @@ class Replay:
         return web.Response(body=self._page(kind, request), content_type="application/json")
 
     def _page(self, kind: str, request: web.Request) -> bytes:
-        """The page after the one whose token is given. Pages are identified by where a token was first seen."""
+        """The requested page. Its `continue` token is replaced by the number of the next page."""
         wanted = request.query.get("continue", "")
         for page in count():
             body = (self._folder / f"{kind}-{page}").read_bytes()
@@ -188,7 +188,7 @@ def beside(part: Callable[..., Any], *arguments: Any) -> Iterator[Future[Any]]:
 
 
 def store(on: Cluster) -> Figures:
-    """List of everything until all stores are synced, and once more after 410; in turn with client-go's informer."""
+    """The first sync of all stores, and the next one after a 410; in turn with client-go's informer."""
     program = _client_go()
     ours, theirs = [], []
     for _ in range(PAIRS):

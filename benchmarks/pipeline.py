@@ -1,10 +1,10 @@
-"""Cycles of the pipeline, compared in one run with numpy for the same work: `python benchmarks/pipeline.py`.
+"""Cycles of the pipeline, compared in one run with numpy doing the same work: `python benchmarks/pipeline.py`.
 
-A second process replays the answers of Prometheus at almost no cost. So the benchmark measures our own work: HTTP,
-parsing, the join with the last state, averages, the history files, alignment. Each line is a program of its own. It
-starts, runs a dry cycle, a first real one, some to warm up, and those that count. Before each cycle that counts, a
-third process runs the lower bound, `numpy_cycle`. A fourth one fetches the bodies and finds their numbers, without our
-code (`bare_fetch`). So a busy machine slows all of them.
+A second process replays the answers of Prometheus at almost no cost. So the benchmark measures Trimtab's own work:
+HTTP, parsing, the join with the last state, averages, the history files, alignment. Each line of the output is measured
+in a program of its own. It starts, runs a dry cycle, a first real one, some to warm up, and those that count. Before
+each cycle that counts, a third process runs the lower bound, `numpy_cycle`. A fourth one fetches the bodies and finds
+their numbers, without Trimtab's code (`bare_fetch`). So a busy machine slows all of them.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
@@ -12,7 +12,7 @@ code (`bare_fetch`). So a busy machine slows all of them.
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
                                           refresh       a broker refresh
 
-    --on connect   the same on a Spark Connect server, a process of its own that is up already (--on embedded)
+    --on connect   the same on a Spark Connect server, a process of its own that already runs (--on embedded)
     --soak N       then N cycles without lower bounds: p50, p95, and memory at the start, in the middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
 """
@@ -65,7 +65,7 @@ def memory(jvm: int | None = None) -> dict[str, int]:
 
 
 def processor_time(jvm: int | None = None) -> float:
-    """Processor seconds of the same processes; an exited child counts for the process that waited for it."""
+    """Processor seconds of the processes that `memory` measures, and of their children that have exited."""
     tree = children()
     jvm = jvm or _own_jvm(tree)
     return time.process_time() + sum(map(_used, (jvm, *descendants(jvm, tree))))
@@ -89,7 +89,7 @@ def _is_java(pid: int) -> bool:
 
 
 def _size(pid: int, file: str, field: str) -> int:
-    """Kilobytes; 0 for a process that has exited."""
+    """A size in kilobytes; 0 if the process has exited."""
     with suppress(OSError):
         found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/{file}").read_text(), re.MULTILINE)
         return int(found[1]) if found else 0
@@ -134,7 +134,7 @@ class Run:
 
 
 class Program:
-    """The measured program: one policy."""
+    """The measured program, which has one policy."""
 
     def __init__(self, job: Job, source: LoadSource, topology: Topology) -> None:
         self._job, self._source, self._topology = job, source, topology
@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--size", action="append", choices=SIZES, help="only this size; may be repeated")
     parser.add_argument("--on", action="append", choices=ENGINES, help="only this engine; may be repeated")
     parser.add_argument("--soak", type=int, default=0, metavar="N", help="cycles of the soak (default 0)")
-    parser.add_argument("--topics", action="store_true", help="one task's part of T in detail, and in SQL")
+    parser.add_argument("--topics", action="store_true", help="only one task's part of T, in detail and in SQL")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,12 +1,12 @@
-"""Two policies on real brokers under the same load, and what the backtest of each history says of the other policy.
+"""Runs two policies on real brokers under the same load, and backtests each one over the history of the other.
 
 Each policy plays the scenario of `calibration.py` on a fresh cluster of three real brokers, and the operator records a
-history. Then `trimtab backtest` replays each policy over the history of the other one. What it predicts is compared
-with what the policy really did. Runs and predictions go to docs/data/prediction.json.
+history. Then `trimtab backtest` replays each policy over both histories. Its predictions are compared with what the
+policy really did. Runs and predictions are written to docs/data/prediction.json.
 
     python benchmarks/prediction.py FOLDER   # 35 minutes, on an otherwise idle machine; continues what was interrupted
 
-docs/tools/generate.py makes the table of docs/calibration.md of it.
+docs/tools/generate.py makes the table of docs/calibration.md from that file.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from calibration_lab import POLICIES, manifest
 DATA = Path(__file__).parents[1] / "docs" / "data" / "prediction.json"
 
 FIGURES = ("moves", "again", "area", "within", "hot", "measured")
-"""What is kept of a backtest's row; `Figures` of the backtest says what each one is."""
+"""The figures that are kept of a backtest's row. The class `Figures` of the backtest explains them."""
 
 RECORDED = Path(__file__).parents[1] / "tests" / "lab" / "real-runs"
-"""Archives of the histories. `tests/lab/test_real_runs.py` repeats the predictions with them."""
+"""Folder of the archived histories. `tests/lab/test_real_runs.py` repeats the predictions with them."""
 
 
 def main() -> None:
-    """Play what the folder lacks, then replay."""
+    """Play the policies whose runs the folder lacks, then replay all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="a folder for the history of each policy, and a file for its trace")
     parser.add_argument("--cores", type=float, default=0.3, help="CPU cores of a broker (default: %(default)s)")
@@ -60,14 +60,14 @@ def main() -> None:
 
 
 def _told(trace: Trace) -> Mapping[str, Any]:
-    """What the page says of a run. first: seconds from the policy to its first move."""
+    """What the page says of a run. first: seconds from the start of the policy to its first move."""
     kept = ("finished", "load", "boxed", "machine_cores", "acked", "received", "errors", "bundles")
     moves = [move["at"] for move in trace["moves"]]
     return {**{key: trace[key] for key in kept}, "moves": len(moves), "first": min(moves, default=None)}
 
 
 def _trace(name: str, folder: Path, cores: float) -> Trace:
-    """What a policy did: in the folder, else in a run of now."""
+    """What a policy did: read from the folder, or else measured in a new run."""
     file = folder / f"{name}.json"
     if not file.exists():
         with tempfile.TemporaryDirectory(prefix="trimtab-prediction-") as work:

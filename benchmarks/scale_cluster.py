@@ -37,7 +37,7 @@ RECIPE = "3"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The addresses of a running cluster."""
+    """A running cluster: its size and its control plane."""
 
     size: Size
     plane: ControlPlane
@@ -59,7 +59,7 @@ def path(plural: str, name: str = "", sub: str = "") -> str:
 
 
 def load_of(size: Size, *, hot: bool) -> ClusterLoad:
-    """The load of such a cluster, with the names of Broker objects."""
+    """The load of a cluster of `size`, with the names of Broker objects."""
     load = workload(size, hot=hot)
     return replace(load, brokers=replace(load.brokers, names=broker_names(size)))
 

@@ -58,7 +58,7 @@ POLICY = {
 
 
 class Forgetful(Api):
-    """An `Api` whose watches last for two seconds. Once `forget` is set, they begin at an expired version: 410."""
+    """An `Api` whose watches last for two seconds. Once `forget` is set, they get a 410 (expired version)."""
 
     forget = False
 
@@ -76,7 +76,7 @@ def resident() -> float:
 
 @asynccontextmanager
 async def complete(cluster: ClusterState) -> AsyncIterator[None]:
-    """Complete stores, which follow while the block runs; the garbage collector is set up as in `trimtab run`."""
+    """Wait until the stores are complete, then follow changes. Garbage is collected as in `trimtab run`."""
     collect_seldom()
     async with following(cluster):
         for store in cluster.stores.all():
@@ -89,7 +89,7 @@ async def complete(cluster: ClusterState) -> AsyncIterator[None]:
 
 
 def store(kubeconfig: str) -> Figures:
-    """List everything, then list it again after 410, as the operator does."""
+    """List everything, and again after a 410, as the operator does."""
     return asyncio.run(_store(kubeconfig))
 
 
@@ -123,7 +123,7 @@ async def _relist(api: Api, cluster: ClusterState) -> Figures:
 
 @dataclass
 class Stage:
-    """One policy's loop, one reconcile at a time, with stores that follow. patched: start time of each patch."""
+    """One policy's loop, run reconcile by reconcile, with live stores. patched: start time of each patch."""
 
     cluster: ClusterState
     loop: PolicyLoop
@@ -150,7 +150,7 @@ async def stage(kubeconfig: str, size: Size, *, hot: bool) -> AsyncIterator[Stag
 
     async with Api.connect(kubeconfig, observe=observe) as api:
         source = StaticSource(load_of(size, hot=hot))
-        clock = lambda: time.monotonic() + played.offset  # noqa: E731  (read once `played` is there)
+        clock = lambda: time.monotonic() + played.offset  # noqa: E731  (read once `played` exists)
         cluster = new_cluster(api, NAMESPACE, StaticSources(source), Metrics(), clock=clock)
         cluster.engine.set()
         body = {"apiVersion": "trimtab.dev/v1alpha1", "kind": "BalancingPolicy", "metadata": {"name": "main"}}
@@ -222,11 +222,11 @@ async def _moving(kubeconfig: str, size: Size) -> Figures:
 # -- writing --
 
 ROUNDS, OF_ROUND = 8, 150
-"""Pairs of rounds, and moves in each; fewer in a small cluster."""
+"""Pairs of rounds, and moves in each round; fewer in a small cluster."""
 
 
 def writing(kubeconfig: str) -> Figures:
-    """Moves a second, in turn with those of a bare HTTP client, while the stores follow."""
+    """Moves written a second, in turn with a bare HTTP client, while the stores follow changes."""
     return asyncio.run(_writing(kubeconfig))
 
 
@@ -299,7 +299,7 @@ class Bare:
 
 
 def watching(kubeconfig: str, seconds: float) -> Figures:
-    """The cost of a recorded stream of changes."""
+    """The cost of following a recorded stream of changes."""
     return asyncio.run(_watching(kubeconfig, seconds))
 
 
@@ -319,7 +319,7 @@ async def _watching(kubeconfig: str, seconds: float) -> Figures:
             return figures | {"failures": counters.failures, "open": len(cluster.pending_moves.open)}
 
 
-# -- simulated brokers by the hundred: each watches by field selector, releases, takes and confirms --
+# -- a hundred simulated brokers: each watches bundles by field selector, releases, takes and confirms them --
 
 STAGGER = 0.3
 """Seconds between the starts of two brokers."""
@@ -352,7 +352,7 @@ async def _brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready:
     async with client.ApiClient(configuration) as connection:
         api, servants = client.CustomObjectsApi(connection), [Servant() for _ in names]
         running = []
-        for name, servant in zip(names, servants, strict=True):  # together, their lists would dominate the figures
+        for name, servant in zip(names, servants, strict=True):  # all lists at once would dominate the figures
             running.append(asyncio.create_task(Ownership(api, NAMESPACE, name, servant).run()))
             await asyncio.sleep(STAGGER)
         await until(lambda: sum(len(servant.bundles) for servant in servants) == bundles)

@@ -1,4 +1,4 @@
-"""Pulsar's own balancers against Trimtab, on real brokers under the same load; see docs/side-by-side.md.
+"""Compares Pulsar's own balancers with Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
 Each entrant gets its own cluster and the same scenario, one after the other. A run takes some 13 minutes. It needs a
 machine without other work, whose host has no other guests (`vmstat`: steal is 0). A run is saved in
@@ -8,7 +8,7 @@ that separates them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 
-"What to make of it" on docs/side-by-side.md is written by hand, in docs/templates: read it again after new runs.
+The section "What to make of it" on docs/side-by-side.md is written by hand, in docs/templates. Check it after new runs.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def main(arguments: list[str] | None = None) -> None:
     names, recorded = given.only or list(ENTRANTS), read(given.json)
     missing = due(recorded, names, given.runs, given.since)
     if found := other_lengths(recorded, missing, given.minutes, given.since):
-        parser.error(f"{found[0]}: a median with runs of {given.minutes:g} says nothing; use its length or --since")
+        parser.error(f"{found[0]}: can't be mixed with runs of {given.minutes:g}; give its --minutes, or use --since")
     if not missing:
-        print(f"nothing to run: {given.json} has --runs {given.runs} of each; --since TIME requests new ones")
+        print(f"nothing to run: {given.json} has {given.runs} of each entrant; --since TIME requests new ones")
     for name in missing:
         figures = {"minutes": given.minutes, **play(ENTRANTS[name], 60 * given.minutes)}
         record(given.json, name, figures, given.since)
@@ -133,7 +133,7 @@ _SINCE = "runs that finished before this time (UTC) do not count: an entrant's f
 
 def _runs(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of runs; give 1 or more, as --runs 3")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of runs; give 1 or more, such as --runs 3")
     return int(text)
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 COOL_DOWN = 3
-"""Minutes that a bundle stays after a move, instead of 30. The extensible manager has these 3 by default."""
+"""Minutes that a bundle stays after a move, instead of 30. In the extensible manager, 3 is the default."""
 
 _IMPL = "org.apache.pulsar.broker.loadbalance.impl"
 _EXTENSIONS = "org.apache.pulsar.broker.loadbalance.extensions"

@@ -77,7 +77,7 @@ def uneven(by_broker: Array) -> Array:
 
 
 def settled(unevenness: Array) -> float | None:
-    """Seconds until the brokers are level for good; None if they are not in the end."""
+    """Seconds until the brokers are level and stay level; None if they are not level at the end."""
     above = np.flatnonzero(~(unevenness <= LEVEL))
     first = 0 if not len(above) else int(above[-1]) + 1
     return None if first >= len(unevenness) else first * STEP

@@ -30,7 +30,7 @@ from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 
 LOOK_EVERY = 1.0
-"""Seconds between two readings of the owners. Each asks the next broker, because its 25 requests cost CPU."""
+"""Seconds between two readings of the owners. The brokers take turns, because the 25 requests of each cost CPU."""
 
 COUNT_EVERY = 1.0
 """Seconds between two readings of the counters."""
@@ -112,7 +112,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 _IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
-"""Sheds nothing, so that the strategy's memory begins with the scenario, as Pulsar's does."""
+"""A shedder that sheds nothing. With it, the strategy's memory begins with the scenario, as Pulsar's does."""
 
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 
@@ -148,7 +148,7 @@ def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_
 def trimtab(entrant: Entrant, cluster: PulsarCluster, work: Path, cores: float) -> Iterator[Balancer]:
     """The operator for `cluster`, whose brokers have `cores` CPU cores.
 
-    The operator observes the cluster from `prepare` on, when no bundle moves any more: a move starts its cool-down.
+    The operator observes the cluster only from `prepare` on: a move that it saw earlier would start a cool-down.
     """
     with operator_beside(cluster, work, cores) as stage:
 
@@ -181,7 +181,7 @@ CORES = 0.3
 WARM_UP = 120.0
 """Seconds before balancing begins: Pulsar reads its CPU once a minute, and must have seen a minute of steady load."""
 
-_AROUND = 2.0  # seconds before and after a new owner was seen, in which the gap of a move is searched
+_AROUND = 2.0  # the gap of a move is looked for in these seconds before and after its new owner was seen
 _SHEDDING = "loadBalancerSheddingEnabled"
 
 
@@ -203,7 +203,7 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
                 ClientTraffic(cluster.service_url, flows) as traffic,
                 Watch(cluster, bundles, topics, traffic) as watch,
             ):
-                time.sleep(WARM_UP / 2)  # averages that begin while the load still rises would be wrong for long
+                time.sleep(WARM_UP / 2)  # averages that begin while the load still rises stay wrong for a long time
                 balancer.prepare()
                 time.sleep(WARM_UP / 2)
                 balancer.begin()
@@ -226,7 +226,7 @@ def _balancer(entrant: Entrant, cluster: PulsarCluster, work: Path) -> Iterator[
 
 
 def _running(cluster: PulsarCluster) -> list[str]:
-    """Says of each broker whether it sheds."""
+    """The value of the shedding switch on each broker."""
     return [cluster.rest(broker).runtime()[_SHEDDING] for broker in range(len(cluster.ids))]
 
 

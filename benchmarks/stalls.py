@@ -35,7 +35,7 @@ class Heart:
             self.computed.append(min(late, time.process_time() - cpu) * 1000)
 
     def worst(self) -> dict[str, float]:
-        """The longest and the 99th percentile of both, ms."""
+        """The maximum and the 99th percentile of both delays, in ms."""
         named = (("stall", self.by_clock), ("stall_computed", self.computed))
         found = {f"{name}_max_ms": max(values, default=0.0) for name, values in named}
         return found | {f"{name}_p99_ms": float(np.percentile(values or [0.0], 99)) for name, values in named}

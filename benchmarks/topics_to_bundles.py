@@ -1,4 +1,4 @@
-"""Sums a million topics to bundles, with two Spark tasks of a shard each, and with the same join in SQL.
+"""Sums the load of a million topics by bundle: in two Spark tasks with a shard each, and with the same join in SQL.
 
 A task's time is measured from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing
 names, finding their ranges, and summing. HTTP is left out, because its time depends on Prometheus. Each shard runs in a
@@ -77,7 +77,7 @@ def body(table: pa.Table, column: str) -> bytes:
 
 
 def work(shard: int, topics: int, runs: int) -> dict[str, float]:
-    """Seconds of one shard's task: the median of `runs`, and of its parsing; ``cpu`` is what a free core would need."""
+    """Median seconds of one shard's task, and of its parsing, over `runs`; ``cpu`` is what a free core would need."""
     ranges = cluster()
     table = shard_of(shard, topics, ranges)
     bodies = {column: body(table, column) for column in TOPICS.columns}
@@ -159,7 +159,7 @@ def in_sql(topics: int, runs: int) -> dict[str, float]:
 
 
 def tell(topics: int = 1_000_000, runs: int = 5) -> None:
-    """Measure and print. runs: number that counts, after one to warm up."""
+    """Measure and print. runs: how many runs count, after one to warm up."""
     with ProcessPoolExecutor(SHARDS) as processes:
         several = (range(SHARDS), [topics] * SHARDS, [runs] * SHARDS)
         for shard, result in enumerate(processes.map(work, *several)):

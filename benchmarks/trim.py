@@ -1,13 +1,13 @@
 """Time and memory of Trim's decisions on large clusters: `python benchmarks/trim.py [--sizes 100x600] [--json FILE]`.
 
 A third of the brokers is at 75 % CPU, the others at 35 %. The load of each bundle jitters by 10 %. The ring of samples
-fills for half an hour, with one cycle a minute. Then Trim decides, and each plan has landed by the next minute.
+fills for 24 minutes, with one cycle a minute. Then Trim decides, and each plan has landed by the next minute.
 
     ring    adding the newest samples of all bundles
     shed    Trim's whole decision: brokers' models, replay, causes, plan
 
-The output is processor time, in milliseconds: of the slowest cycle, and the median of the cycles with a plan and of
-those without. Memory is the peak of a separate process, and its memory before the ring existed.
+The output is processor time, in milliseconds: of the slowest cycle, and the medians of cycles with a plan and of those
+without. Memory is the peak of a separate process, and its memory before the ring existed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Run:
         return replace(cluster, brokers=brokers, bundles=replace(cluster.bundles, newest=newest))
 
     def _ratio(self, traffic: FloatArray) -> FloatArray:
-        """CPU of brokers that carry `traffic`, ratio 0-1: the mean broker of the cluster is at the mean of all."""
+        """CPU of brokers that carry `traffic`, ratio 0-1. A broker with mean traffic has the cluster's mean CPU."""
         mean = (BUSY + 2 * CALM) / 3
         ratio: FloatArray = traffic[:, 2:].sum(axis=1) / self.cluster.bundles.short[:, 2:].sum() * len(traffic) * mean
         return ratio

@@ -1,4 +1,4 @@
-"""`helm test`: asks the operator's Service for /readyz, until a leader is known or 90 s are over."""
+"""`helm test`: requests /readyz from the operator's Service until a leader is known or 90 s are over."""
 
 # ruff: noqa: INP001, T201
 import sys
