@@ -38,7 +38,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "OverloadShedder": (
         "Skewed load",
-        "It moves nothing below its limit of 85 %, however far apart the brokers are. Only the top lines change.",
+        "The shedder moves nothing below its limit of 85 %, however far apart brokers are. Only the top lines change.",
     ),
     "UniformLoadShedder": (
         "A new broker",
@@ -50,11 +50,11 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "WeightedBalancer": (
         "Mixed machines",
-        "It learns which machines are stronger, and fills them. Above, it has its known defects, and no guard.",
+        "The shedder learns which machines are stronger, and fills them. Above, it has known defects and no guard.",
     ),
     "TransferShedder": (
         "Two brokers",
-        "It waits for its hits, then moves bundles directly to the least used broker, and waits again.",
+        "The shedder waits for its hits, then moves bundles directly to the least used broker, and waits again.",
     ),
 }
 """For each shedder, the scenario that shows best what it does, and what the reader should look for."""

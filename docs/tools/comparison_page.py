@@ -29,7 +29,7 @@ WORDS: Mapping[str, str] = {
     "TransferShedder": "transfer",
     "Trim": "trim",
 }
-"""Shedders in the paragraphs on PIP-364: ``threshold`` as Pulsar runs it, ``our_threshold`` under Trimtab."""
+"""Names of shedders in the text on PIP-364: ``threshold`` as Pulsar runs it, ``our_threshold`` under Trimtab."""
 
 NAMES: Mapping[str, str] = {
     "moves": "moves",
@@ -101,7 +101,7 @@ def short() -> Iterator[str]:
 def _dearer(costs: Sequence[tuple[float, str]]) -> str:
     above = [title for cost, title in costs if cost > 1]
     if not above:
-        return "It is above 1 nowhere."
+        return "It is above 1 in no scenario."
     return f"It is above 1 in {_listed(above)}."
 
 
