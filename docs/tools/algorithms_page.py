@@ -30,34 +30,34 @@ from trimtab_strategies.params import Compatibility
 SHOWN: Mapping[str, tuple[str, str]] = {
     "Trim": (
         "Skewed load",
-        "All brokers meet at their level after one plan, and stay there: the noise moves nothing.",
+        "All brokers reach their level after one plan, and stay there. The noise causes no moves.",
     ),
     "ThresholdShedder": (
         "Two hot brokers of six",
-        "Above, all bundles of a round are placed by one snapshot, and pile up. Below, each sees those before it.",
+        "Above, a round uses one snapshot, so many bundles go to one broker. Below, each move counts for the next.",
     ),
     "OverloadShedder": (
         "Skewed load",
-        "Nothing happens below its limit of 85 %, however far apart the brokers are: only the top lines bend.",
+        "The shedder moves nothing below its limit of 85 %, however far apart brokers are. Only the top lines change.",
     ),
     "UniformLoadShedder": (
         "A new broker",
-        "Each round, only the busiest broker gives load: a share of its lead over the idlest. This makes a staircase.",
+        "In each round, only the busiest broker gives load: a share of its difference from the idlest.",
     ),
     "AvgShedder": (
         "Skewed load",
-        "Pairs of brokers wait for their hits. Then several pairs meet in the same round, the farthest apart first.",
+        "Pairs of brokers wait for their hits. Then several pairs are balanced in one round, the farthest apart first.",
     ),
     "WeightedBalancer": (
         "Mixed machines",
-        "It learns which machines are stronger, and fills them. Above: with its known defects and no guard.",
+        "The shedder learns which machines are stronger, and fills them. Above, it has known defects and no guard.",
     ),
     "TransferShedder": (
         "Two brokers",
-        "It waits for its hits, then moves bundles directly to the least used broker, and waits again.",
+        "The shedder waits for its hits, then moves bundles directly to the least used broker, and waits again.",
     ),
 }
-"""For each shedder the scenario that shows best what it does, and what to look for."""
+"""For each shedder, the scenario that shows best what it does, and what the reader should look for."""
 
 PLACED = "Mixed machines"
 """The scenario for the placements: only usage shows which broker has room."""

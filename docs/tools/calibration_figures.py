@@ -41,7 +41,7 @@ def data() -> Mapping[str, Any]:
 
 @cache
 def predictions() -> Mapping[str, Any]:
-    """What `benchmarks/prediction.py` found."""
+    """The results of `benchmarks/prediction.py`."""
     found: Mapping[str, Any] = json.loads(PREDICTIONS.read_text())
     return found
 
@@ -111,7 +111,7 @@ class CpuCurve(NamedTuple):
 
 
 def fitted(found: Points) -> CpuCurve:
-    """The least-squares curve of bundles that did not grow. Idle brokers show what one without load takes."""
+    """The least-squares curve of brokers without the bundle that grew. Idle brokers show the CPU without load."""
     quiet = found.rates < 1
     idle = float(np.median(found.cpu[quiet])) / 100
     telling = ~quiet & ~found.grown & (found.cpu < FULL) & (found.cpu > 100 * idle + 1)
@@ -130,7 +130,7 @@ def _through(rates: FloatArray, own: FloatArray, exponent: float, idle: float) -
 def growth(traces: Mapping[str, Any]) -> float:
     """Exponent with which the work of the bundle that grew follows its messages; NaN if no minute shows it.
 
-    The curve gives the work of its broker from that broker's CPU. The other bundles there cost what they did before.
+    The curve gives the work of a broker from its CPU. The broker's other bundles cost as much as before.
     """
     found, about = points(traces), traces["grown"]
     curve = fitted(found)
@@ -151,7 +151,7 @@ def added(curve: CpuCurve, exponent: float) -> float:
 
 
 def lab_curve() -> CpuCurve:
-    """The curve of the scenario."""
+    """The curve that the scenario gives the lab's brokers."""
     (machines,), (tenant,), batching = scenario().machines, scenario().tenants, scenario().realism.batching
     assert batching is not None, "the scenario asks for it"
     message, fanout = tenant.message, tenant.fanout
@@ -175,6 +175,6 @@ def real_gaps(kind: str = "publish") -> Gaps:
 
 
 def lab_gaps() -> Gaps:
-    """The distribution from which the lab draws."""
+    """Gaps of the distribution that the lab draws them from."""
     given = scenario().realism.reconnect or Reconnect()
     return Gaps(given.gap, given.gap * math.exp(_P95 * given.spread))

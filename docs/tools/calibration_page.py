@@ -162,7 +162,7 @@ def _short() -> str:
 
 
 def _predictions() -> str:
-    """What a backtest of each history said, beside what really happened; the same policy last."""
+    """What a backtest predicted from each history, and what really happened. The history's own policy comes last."""
     found = sorted(predictions()["predictions"], key=lambda one: one["policy"] == one["history"])
     rows = [
         (

@@ -1,7 +1,7 @@
 """Join the files of changelog.d/ into CHANGELOG.md: `changelog.py [--release VERSION --date YYYY-MM-DD]`.
 
-Without options the section of unreleased changes is rewritten. With `--release` that section gets the version and the
-date, and the files are removed.
+Without options the script rewrites the section of unreleased changes. With `--release` it gives that section the
+version and the date, and removes the files.
 """
 
 from __future__ import annotations

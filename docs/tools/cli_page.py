@@ -12,7 +12,7 @@ from page_text import filled, table
 from trimtab_operator.cli.parser import PLUGINS, VERBS, verb_help
 
 WIDTH = 110
-"""Characters of a line of usage."""
+"""Characters of a usage line."""
 
 GROUPS: Mapping[str, Sequence[str]] = {
     "Try": ("simulate", "demo"),

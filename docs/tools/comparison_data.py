@@ -49,7 +49,7 @@ class Comparison:
         return verdict(self.ours, baselines, self.scenario.goal)
 
     def balanced(self, strategy: str) -> bool:
-        """Whether the cluster came level in the median run."""
+        """Whether the cluster became level in the median run."""
         return self.cells[strategy]["waited"].median < self.scenario.rounds - self.scenario.event
 
 
@@ -86,7 +86,7 @@ def still() -> list[Comparison]:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A strategy over the scenarios in which something should move: medians of medians.
+    """The results of a strategy in the scenarios in which something should move: medians of medians.
 
     ratio:    its cost divided by that of the cheapest strategy of the scenario.
     cheapest: number of scenarios in which no other costs less. balanced: in which it brings the cluster level.

@@ -29,7 +29,7 @@ WORDS: Mapping[str, str] = {
     "TransferShedder": "transfer",
     "Trim": "trim",
 }
-"""Shedders in the paragraphs on PIP-364: ``threshold`` as Pulsar runs it, ``our_threshold`` under Trimtab."""
+"""Names of shedders in the text on PIP-364: ``threshold`` as Pulsar runs it, ``our_threshold`` under Trimtab."""
 
 NAMES: Mapping[str, str] = {
     "moves": "moves",
@@ -83,16 +83,16 @@ def short() -> Iterator[str]:
     )
     kinds, total = len({found.best for found in verdicts.values()}), better + tied + worse
     yield (
-        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are, each in some scenarios. Compared"
+        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are best in some scenario. Compared"
         f" with the best baseline of each of the {len(verdicts)} scenarios, score by score, Trim is better in {better},"
         f" equal in {tied} and worse in {worse} of {total}."
     )
     costs = sorted((verdicts[one.name].cost, one.scenario.title) for one in moving())
     (least, cheapest), (most, dearest) = costs[0], costs[-1]
     yield (
-        f"Where something should move, its total [cost](#how-it-was-measured) is {median(c for c, _ in costs):.2f} of"
-        f" the best baseline's, as the median of {len(costs)} scenarios; from {least:.2f} ({cheapest}) to {most:.2f}"
-        f" ({dearest}). {_dearer(costs)}"
+        f"Where something should move, Trim's [cost](#how-it-was-measured) is {median(c for c, _ in costs):.2f} times"
+        f" that of the best baseline (median of {len(costs)} scenarios). The ratio is between {least:.2f} ({cheapest})"
+        f" and {most:.2f} ({dearest}). {_dearer(costs)}"
     )
     yield _dominance()
     yield _stillness()
@@ -101,7 +101,7 @@ def short() -> Iterator[str]:
 def _dearer(costs: Sequence[tuple[float, str]]) -> str:
     above = [title for cost, title in costs if cost > 1]
     if not above:
-        return "It is above 1 nowhere."
+        return "It is above 1 in no scenario."
     return f"It is above 1 in {_listed(above)}."
 
 
@@ -110,7 +110,7 @@ def _dominance() -> str:
     if not over:
         return "No baseline dominates Trim in any scenario."
     found = _listed([f"{title} ({_listed(list(names))})" for title, names in over.items()])
-    return f"Baselines dominate Trim in {counted(len(over), 'scenario')}: {found}. In the others none does."
+    return f"Baselines dominate Trim in {counted(len(over), 'scenario')}: {found}. In the others, no baseline does."
 
 
 def _stillness() -> str:
@@ -138,9 +138,9 @@ def _wins() -> str:
 
 def _meaning() -> str:
     return (
-        f"Medians over the {len(moving())} scenarios in which something should move. *Cost* is divided by that of"
-        f" the cheapest strategy of the scenario. The last column counts scenarios, of the {len(still())} in which"
-        " nothing should move, in which the median run has moves."
+        f"The table shows medians of the {len(moving())} scenarios in which something should move. *Cost* is divided by"
+        f" the cost of the scenario's cheapest strategy. In {len(still())} other scenarios, nothing should move. The"
+        " last column counts those in which the median run has moves."
     )
 
 
@@ -233,9 +233,9 @@ def _seeds() -> str:
     most = max(one.seeds[1] for one in comparisons().values())
     said = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds; each table says how many"
     return wrapped(
-        f"**How often.** Every strategy plays every scenario with {said}. The same seed is the same cluster for all"
-        " strategies. A cell is the median over the seeds with the 5th and the 95th percentile in brackets, or one"
-        " number where all seeds gave the same. The best of a column is bold."
+        f"**How often.** Every strategy plays every scenario with {said}. With the same seed, all strategies get the"
+        " same cluster. A cell is the median over the seeds, with the 5th and the 95th percentile in brackets. It is"
+        " one number if all seeds gave that number. The best of a column is bold."
     )
 
 
@@ -273,7 +273,7 @@ def _counted_seeds(one: Comparison) -> str:
 
 
 def _text(one: Comparison, who: str, name: str) -> str:
-    """A cell: the median, and the interval unless it is one value."""
+    """A cell: the median, and the interval if it is more than one value."""
     if name == "waited" and not one.balanced(who):
         return "-"
     return _numbers(name, one.cells[who][name])

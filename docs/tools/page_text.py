@@ -29,7 +29,7 @@ def table(head: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """`text` in lines of at most `WIDTH` columns; code and links stay whole. indent: of all lines but the first."""
+    """`text` in lines of at most `WIDTH` columns; code and links stay whole. indent: for all lines but the first."""
     glued = _WHOLE.sub(lambda whole: whole[0].replace(" ", "\0"), text)
     lines = textwrap.fill(glued, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return lines.replace("\0", " ")

@@ -81,7 +81,7 @@ def _as_written(text: str, module: str) -> str:
 
 
 def _teaching(module: str) -> str:
-    """The module's docstring without its first line; its parts are paragraphs that begin with their name."""
+    """The module's docstring without its first line. Each part becomes a paragraph that begins with its name."""
     text = importlib.import_module(module).__doc__ or ""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     body = "\n\n".join(paragraphs[1:])

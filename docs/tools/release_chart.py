@@ -1,7 +1,7 @@
 """Check the versions of a release, or write its chart: `release_chart.py --tag v0.1.0 --check`, or `--into DIR`.
 
-The chart of this repository names no image, home or icon, because nothing is published. The released one names the
-image that was pushed, by its digest, and has the metadata that Artifact Hub shows.
+The chart of this repository names no image, home or icon, because nothing is published. The released chart names the
+pushed image by its digest, and has the metadata that Artifact Hub shows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def complaints(root: Path, tag: str) -> Iterator[str]:
 
 
 def changes(text: str) -> list[dict[str, str]]:
-    """The newest section of CHANGELOG.md, as Artifact Hub's `changes`: the first sentence of each."""
+    """The newest section of CHANGELOG.md, as Artifact Hub's `changes`: the first sentence of each change."""
     section = text.partition("\n## ")[2].partition("\n## ")[0]
     kind, found = "", list[dict[str, str]]()
     for line in section.splitlines():
@@ -91,7 +91,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Check the versions, or write the chart, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", required=True, help="the release's tag, such as v0.1.0")
-    parser.add_argument("--check", action="store_true", help="only compare it with every version in the repository")
+    parser.add_argument("--check", action="store_true", help="only compare the tag with all versions in the repository")
     parser.add_argument("--image", default="", help="the pushed image, without tag")
     parser.add_argument("--digest", default="", help="its digest, sha256:...")
     parser.add_argument("--home", default="", help="URL of the repository")

@@ -83,7 +83,7 @@ def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
 
 
 def _rules(schema: Schema) -> Iterator[str]:
-    """Rules across fields; the members of a union share one sentence."""
+    """Rules across fields. All rules that tie parameters to a strategy's type become one sentence."""
     for rule in schema.get("x-kubernetes-validations", ()):
         message = str(rule.get("message", rule["rule"]))
         yield "Give a strategy only the parameters of its own `type`." if " belongs to type " in message else message

@@ -142,7 +142,7 @@ SCREENS: Mapping[str, Screen] = {
     "demo": Screen("The end of make demo: six brokers are level, and every move has a reason", _demo),
     "status": Screen("trimtab status: a proposal waits, with its moves and what they cost", _status, WIDE),
     "plan": Screen("trimtab plan: what the next cycle would do, broker by broker and move by move", _plan),
-    "explain": Screen("trimtab explain: why a bundle moved, and how to have it otherwise", _explain, WIDE),
+    "explain": Screen("trimtab explain: why a bundle moved, and how to change that", _explain, WIDE),
     "why-not": Screen("trimtab why-not: why a broker got no bundles", _why_not),
 }
 """The pictures in docs/images, by name."""

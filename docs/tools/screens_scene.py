@@ -38,7 +38,7 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario
 NOW = 1_767_261_600.0
 """Time of the cycle (epoch seconds), the same for each drawing."""
 LANDED_AFTER = 4.0
-"""Seconds until its moves land."""
+"""Seconds from that cycle until its moves land."""
 
 _LONGEST = 20  # cycles
 _WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
@@ -47,7 +47,7 @@ _CYCLE = {"snapshot": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
 
 @dataclass(frozen=True)
 class Scene:
-    """A scenario at its first cycle, in a mode."""
+    """A scenario at its first cycle, with a policy in `mode`."""
 
     scenario: ClusterScenario
     mode: Mode

@@ -1,9 +1,10 @@
 """ProperDocs hooks: pages for files outside of docs/, and folders in the navigation of properdocs.yml.
 
-The pages are written for the repository, where a link may lead to an example or to a module. On the site such a file is
-a page of its own: Markdown as it is, other files as code, and a folder as a list of its files. An entry of the
-navigation that ends with a slash stands for all pages of that folder. An entry without a page is left out;
-ProperDocs reports pages without an entry.
+The pages are written for the repository, where a link may lead to an example or to a module. On the site each such file
+is a page of its own. It shows Markdown as it is, other files as code, and a folder as a list of its files.
+
+An entry of the navigation that ends with a slash stands for all pages of that folder. An entry without a page is left
+out. ProperDocs reports pages without an entry.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def _on_site(path: Path) -> bool:
 
 
 def _generated(config: ProperDocsConfig, path: Path) -> File:
-    """A page that the navigation does not show, except when properdocs.yml names it."""
+    """A page for a file or folder. The navigation shows it only if properdocs.yml names it."""
     file = File.generated(config, page_of(path), content=_content(path))
     file.inclusion = InclusionLevel.NOT_IN_NAV
     return file

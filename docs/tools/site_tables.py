@@ -16,7 +16,7 @@ from properdocs.structure.files import Files
 from properdocs.structure.pages import Page
 
 WIDE = 7
-"""Number of columns from which a table needs the room of the table of contents."""
+"""A table with this many columns or more needs the room of the table of contents."""
 
 _TABLE = re.compile(r"<table>.*?</table>", re.DOTALL)
 _HEAD = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
@@ -36,12 +36,12 @@ def on_page_content(html: str, page: Page, config: ProperDocsConfig, files: File
 
 
 def on_post_page(output: str, page: Page, config: ProperDocsConfig) -> str:  # noqa: ARG001 - given by name
-    """Name the column of each cell, and mark pictures of terminals; after the search has read the page."""
+    """Name the column of each cell, and mark pictures of terminals. The search has already read the page by then."""
     return _TERMINAL.sub('<p class="terminal">', _TABLE.sub(lambda table: labelled(table[0]), output))
 
 
 def labelled(table: str) -> str:
-    """The table with `data-label` on each cell: its column, empty in the first and in tables of two columns."""
+    """The table with `data-label` on each cell: the column's name, but not in column 1 or in tables of two columns."""
     names = [escape(unescape(_TAG.sub("", head)).strip()) for head in _HEAD.findall(table)]
     told = ["", *names[1:]] if len(names) > 2 else []  # noqa: PLR2004 - two columns explain themselves
     table = _CODE.sub(lambda code: _JOINT.sub("<wbr>", code[0]), table)

@@ -32,7 +32,7 @@ _LEFT, _WIDTH, _ROW = 70.0, 400.0, 14.0
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A splitter at work. rings: the edges of all bundles at first, and after each cycle."""
+    """What a splitter does in all cycles. rings: the edges of all bundles at first, and after each cycle."""
 
     name: str
     rings: tuple[tuple[int, ...], ...]
@@ -46,7 +46,7 @@ class Story:
 def stories() -> list[Story]:
     """A story of each splitter that uses limits of single bundles, with its default parameters.
 
-    Trim's splitter is left out. It uses what brokers can carry, and this story has no such figures.
+    Trim's splitter is left out, because it needs to know how much the brokers can carry.
     """
     return [Story(name, tuple(_told(row))) for name, row in registry.SPLITTERS.items() if name != "Trim"]
 
@@ -110,7 +110,7 @@ def _measured(edges: IntArray, now: float) -> ClusterLoad:
 
 
 def _traffic(rate: FloatArray) -> FloatArray:
-    """`TRAFFIC` of what receives and sends `rate` MiB/s together, in messages of 1 KiB."""
+    """`TRAFFIC` of bundles or topics that receive and send `rate` MiB/s together, in messages of 1 KiB."""
     half = rate * MIB / 2
     traffic: FloatArray = np.stack([half / 1024, half / 1024, half, half], axis=1)
     return traffic

@@ -183,8 +183,8 @@ def _decision(minute: Minute) -> Iterator[tuple[str, str]]:
     yield "hottest broker: distance from its target", f"`{names[hottest]}`: {away[hottest]:+.1f} points"
     yield "coldest broker: distance from its target", f"`{names[coldest]}`: {away[coldest]:+.1f} points"
     yield "window that shows a cause", f"{shown.window} minutes"
-    yield "hottest: least distance in the window (cause: at least)", f"{shown.hottest:.1f} ({shown.hot:g}) points"
-    yield "from coldest to hottest: the same (cause: at least)", f"{shown.range:.1f} ({shown.apart:g}) points"
+    yield "hottest: least distance in the window (needed for a cause)", f"{shown.hottest:.1f} ({shown.hot:g}) points"
+    yield "hottest to coldest: least range in the window (needed)", f"{shown.range:.1f} ({shown.apart:g}) points"
     yield "life: how long the difference will probably last", f"{life:g} minutes"
     yield "points that the plan takes off brokers above their target", f"{made.gained:.1f} points"
     yield "gain: these points times the life", f"{made.gained * life:.0f} point-minutes"
@@ -214,7 +214,7 @@ def _parameters() -> str:
 
 
 def _reflowed(block: str) -> str:
-    """A paragraph, or the items of a list, in lines of the width of a page; other blocks as they are."""
+    """A paragraph or a list, wrapped to the width of a page; other blocks unchanged."""
     if block.startswith("- "):
         return "\n".join(wrapped(" ".join(item.split()), "  ") for item in re.split(r"\n(?=- )", block))
     return wrapped(block) if re.match(r"\w|[*\[]|`[^`]", block) else block

@@ -25,7 +25,7 @@ _DARK = {
     "page": "#161b22", "ink": "#e6edf3", "soft": "#9ba6b2", "grid": "#30363d", "band": "#242b33", "many": "#d29a55",
     "cold": "#58a6ff", "warm": "#f0883e", "rare": "#bc8cff", "good": "#3fb950",
 }  # fmt: skip
-"""Colours by role; each is a class that fills, and with `line-` before it one that draws."""
+"""Colours by role. Each is a CSS class that fills a shape. The class with the prefix `line-` draws its outline."""
 
 
 def svg(height: float, title: str, body: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ class _NotedCycle(_TrimCycle):
     minutes: ClassVar[dict[int, Minute]] = {}
 
     def decided(self) -> Shedding:
-        """See `_TrimCycle`. Of several answers in one minute the first counts."""
+        """See `_TrimCycle`. If a minute has several decisions, the first one counts."""
         noted = Minute(round((self.cluster.now - START) / MINUTE), self)
         noted = self.minutes.setdefault(noted.number, noted)
         found = super().decided()
@@ -117,7 +117,7 @@ class Minute:
 
     @property
     def cause(self) -> Cause:
-        """Why it was made."""
+        """The cause for which the plan was made."""
         cycle, window, _ = self.plans[-1]
         return cause(cycle.replay, cycle.watch, window, hot=cycle.params.hot, apart=cycle.params.apart)
 

@@ -1,7 +1,8 @@
 """One simulated broker in a pod: serves the bundles that Bundle objects give it, and a `/metrics` page.
 
-It runs in the image of Trimtab, which holds the testbed. $POD_NAME says which broker it is, $NAMESPACE where;
-$NODE_NAME and $STRENGTHS ("trimtab-worker3=2") how much work a core of its node does. Its load is computed, not caused.
+It runs in the image of Trimtab, which contains the testbed. $POD_NAME is the name of the broker, $NAMESPACE its
+namespace. $STRENGTHS ("trimtab-worker3=2") says how much work a core of each node does, and $NODE_NAME names the
+broker's node. The broker computes its load, and uses hardly any CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trimtab_testbed.simulated.scenarios import scenario
 
 
 async def main() -> None:
-    """Be that broker until SIGTERM."""
+    """Run the broker until SIGTERM."""
     await _configured()
     story, name = scenario(os.environ.get("SCENARIO", "mixed-48")), os.environ["POD_NAME"]
     loads, _ = story.stage()
