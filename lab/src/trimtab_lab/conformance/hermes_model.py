@@ -177,7 +177,7 @@ class _Balancing:
         return waiting
 
     def place(self, waiting: list[int], aim: list[float] | None) -> int:
-        """Give waiting tasks to the lightest consumers, and return how many found none.
+        """Give waiting tasks to the lightest consumers, and return how many tasks found none.
 
         With `aim`, the consumers with most room get them instead.
         """
@@ -245,7 +245,7 @@ class HermesState:
 
 @dataclass(frozen=True, slots=True)
 class HermesCycle:
-    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of others are ignored."""
+    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of other consumers are ignored."""
 
     now: float
     subscriptions: Sequence[str]
@@ -271,7 +271,8 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
     profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not forever
+    if rules.compatibility is Compatibility.CORRECTED:
+        # `rebuilt` has kept profiles that no report updates. Drop those of removed subscriptions.
         wanted = set(cycle.subscriptions)
         profiles = Profiles(
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
