@@ -190,7 +190,7 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
 
 
 def front(figures: Sequence[Figures]) -> list[bool]:
-    """Whether each of `figures` is unbeaten: no other has fewer cut clients or less area without being worse in one.
+    """Whether each of `figures` is unbeaten: any other that cuts fewer clients has more area, and vice versa.
 
     If the number of clients is not known, moves count instead.
     """

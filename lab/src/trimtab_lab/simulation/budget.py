@@ -47,7 +47,7 @@ class PlayedBudget:
         """The orders that may be carried out now.
 
         A split counts as a move to where the bundle was. paid: whether the orders are charged; False if the real moves
-        are.
+        are charged instead.
         """
         tally, prices = self._tally(load), _prices(load)
         reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]
