@@ -118,7 +118,7 @@ async def run_operator(
     instance = elector.candidacy.identity
     events, everywhere = EventPoster(api, instance=instance), not options.namespaces
     clusters = Clusters(ProcessState(), metrics, events, asyncio.Event(), everywhere=everywhere)
-    labelled = options.others_than(elector.namespace)  # else Prometheus' own label, the pod's namespace, is enough
+    labelled = options.others_than(elector.namespace)  # else Prometheus adds the pod's namespace as a label
 
     def make(namespace: str) -> ClusterState:
         own = metrics.of_namespace(namespace) if labelled else metrics
@@ -248,7 +248,7 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
     except (RefusedError, NotFoundError, ConflictError) as error:
         log.warning("discovery: %s", error)
     else:
-        log.info("broker %s is deleted: its pod has been gone for long, and it owned no bundle", broker.name)
+        log.info("broker %s is deleted: its pod has long been gone, and it owned no bundle", broker.name)
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
