@@ -1,4 +1,4 @@
-"""Rewrite jars without compression. A layer of the image then compresses them together, to two thirds of the size.
+"""Rewrite jars without compression, because the image's layer compresses them together to two thirds of the size.
 
 python store.py JAR...
 """

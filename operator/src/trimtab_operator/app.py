@@ -227,7 +227,7 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of a status. Conditions replace the whole list, so with them the Broker must not have changed."""
+    """The merge patch of a status. With conditions it replaces the whole list, so the Broker must not have changed."""
     known = cluster.stores.brokers.items.get(name)
     if known is None or "conditions" not in status:
         return {"status": status}

@@ -160,7 +160,7 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """One figure by the values of two fields. cells: by row and column; a pair that did not run is absent."""
+    """One figure by the values of two fields. cells: by row and column; a pair that was not tried is absent."""
 
     across: str
     up: str

@@ -59,7 +59,7 @@ class Requirement:
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """The requirements in `text`, which commas separate. Raises `InvalidRequirementError`."""
+    """The requirements in `text`, separated by commas. Raises `InvalidRequirementError`."""
     return tuple(_requirement(part.strip()) for part in text.split(",") if part.strip())
 
 

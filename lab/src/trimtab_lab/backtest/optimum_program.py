@@ -266,7 +266,7 @@ def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
 def _lines(
     cycle: RecordedCycle, broker: int, places: Mapping[str, Places], program: MixedProgram
 ) -> Iterator[_UsageLine]:
-    """The usage of each measured resource of a broker (row) by the bundles that it may have; see `RecordedCycle`."""
+    """A line for each measured resource of a broker (row): its usage by the bundles that it may have."""
     load = cycle.load
     brokers, name, there = load.brokers, load.brokers.names[broker], load.bundles.owner == broker
     may = [(row, found[name]) for row, found in enumerate(places[one] for one in load.bundles.names) if name in found]

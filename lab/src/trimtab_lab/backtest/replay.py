@@ -120,8 +120,8 @@ class PolicyReplay:
     that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None: anything.
     lacks_splits: whether it would make splits that are left out. past: its memory after some cycles, oldest first.
 
-    seed: for choices between equally good brokers; None: choose as the operator did. follows: whether the owners stay
-    the real ones, so that each cycle asks only for the next decision; else the replay goes on from its own moves.
+    seed: for choices between equally good brokers; None: choose as the operator did. follows: whether each cycle
+    begins with the real owners, so that only its decision is replayed; else the replay goes on from its own moves.
     """
 
     name: str

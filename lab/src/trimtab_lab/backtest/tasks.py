@@ -59,7 +59,7 @@ def windows(begin: float, end: float, length: float | None = None) -> list[TimeW
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Some replays over one window. folder: the history's. policy: the one whose load was recorded."""
+    """Some replays over one window. folder: of the history. policy: the one whose load was recorded."""
 
     folder: str
     policy: str

@@ -275,7 +275,7 @@ class Fidelity(NamedTuple):
 
 
 def fidelity(replay: Trace, live: Trace, followed: Trace | None = None) -> Fidelity:
-    """The fidelity of `replay`. followed: decided from the real owners. All must have the cycles of `live`."""
+    """The fidelity of `replay`. followed: a trace decided from the real owners. All must have the cycles of `live`."""
     off = np.abs(replay.ranges() - live.ranges())
     error = float(np.nanmean(off)) if np.isfinite(off).any() else float("nan")
     real = [change for change in live.changes if change.at > live.times[0]]

@@ -35,7 +35,7 @@ from trimtab_strategies.shedding.weighted.target_weights import AverageScore, La
 
 
 def weighted(given: Input) -> Answer:
-    """``hermes.weighted``: one balance with its intermediate results."""
+    """``hermes.weighted``: one balancing run with its intermediate results."""
     found = balance(_work(given), rules(given))
     return {
         "assignments": _lists(found.assignments),
@@ -95,7 +95,7 @@ def _answer(outcome: HermesOutcome) -> Answer:
 
 
 def selective_counts(given: Input) -> Answer:
-    """``hermes.selective``: one selective balance."""
+    """``hermes.selective``: one balancing run by counts."""
     found = selective(_work({"now_ms": 0, "profiles": {}, "loads": {}, **given}))
     changed = diff(given["current_assignments"], found.assignments)
     return {

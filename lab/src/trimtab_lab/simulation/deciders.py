@@ -186,7 +186,7 @@ class UnderTrimtab:
         return orders
 
     def resume(self, memory: Memory, moves: Sequence[tuple[float, int]]) -> None:
-        """Continue from the state of another decider. moves: (epoch seconds, number) in the last hour."""
+        """Continue from the state of another decider. moves: (epoch seconds, number of moves) in the last hour."""
         self.memory, self._moved = memory, deque(moves)
 
     def forget(self) -> None:

@@ -56,8 +56,8 @@ class Batching(ScenarioPart):
     idle: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """Ratio of the machine that a broker without load takes: measured 0.03 of 0.3 cores."""
     growth: Annotated[float, Field(ge=0.1, le=1)] = 1
-    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 costs in proportion; measured
-    0.2 for one topic."""
+    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 is linear; measured 0.2 for
+    one topic."""
 
 
 class Failures(ScenarioPart):

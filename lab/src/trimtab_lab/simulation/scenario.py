@@ -60,7 +60,7 @@ class MetricsOptions(ScenarioPart):
     bundles_late: Annotated[int, Field(ge=0, le=30)] = 0
     """Rounds by which the figures of bundles are older than those of brokers."""
     scrape: Annotated[int, Field(ge=0, le=59)] = 0
-    """Each broker shows a rate over a minute that ended up to this many seconds earlier."""
+    """Each broker shows a rate over a minute that ended earlier, by at most this many seconds."""
 
 
 class SplittingOptions(ScenarioPart):
@@ -96,7 +96,7 @@ class Scenario(ScenarioPart):
     realism: Realism = Realism()
     """Further effects of real clusters."""
     settled: Round | None = None
-    """The round from which the time to balanced counts; none: the end of the last event."""
+    """The round from which the time until the brokers are balanced counts; none: the end of the last event."""
 
     @model_validator(mode="after")
     def check_brokers(self) -> Self:
@@ -202,7 +202,7 @@ class Scenario(ScenarioPart):
 
     @property
     def event(self) -> int:
-        """The round in which the last event is over. The time to balanced counts from there."""
+        """The round in which the last event is over. The time until the brokers are balanced counts from there."""
         if self.settled is not None:
             return self.settled
         ends = [last_round(event, len(self.rows(_brokers_of(event)))) for event in self.events]

@@ -35,7 +35,7 @@ _HALVINGS = 50
 class Pieces:
     """The topics between which bundles can be split; t rows, by bundle.
 
-    bundle: (t,) row of the bundle. place: (t,) hash, ascending within a bundle. share: (t,) ratio of its traffic.
+    bundle: (t,) its row. place: (t,) hash, ascending within a bundle. share: (t,) ratio of the bundle's traffic.
     """
 
     bundle: IntArray
