@@ -116,7 +116,8 @@ class Tenant(ScenarioPart):
     topics: Annotated[int, Field(ge=1, le=1000)] = 10
     """Topics of a bundle, between which it can be split. The logarithm of their traffic has a deviation of 0.5."""
     sessions: Annotated[float, Field(gt=0, le=1000)] = 20
-    """Producers and consumers of an average bundle. They grow with the root of traffic, times a lognormal factor."""
+    """Producers and consumers of an average bundle. They grow with the square root of traffic, times a lognormal
+    factor."""
     jitter: Ratio = 0.15
     """Traffic of each bundle varies uniformly within this ratio: noise."""
     bursts: Bursts | None = None
