@@ -1,4 +1,4 @@
-"""Rewrite jars without compression: a layer of the image compresses them together, which takes a third off them.
+"""Rewrite jars without compression, because the image's layer compresses them together to two thirds of the size.
 
 python store.py JAR...
 """
@@ -14,4 +14,4 @@ for path in sys.argv[1:]:
             kept = zipfile.ZipInfo(entry.filename, entry.date_time)
             kept.external_attr = entry.external_attr
             stored.writestr(kept, old.read(entry))
-    os.replace(new, path)  # noqa: PTH105  (needs no object of each path)
+    os.replace(new, path)  # noqa: PTH105  (no Path object is needed)

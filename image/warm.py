@@ -18,13 +18,13 @@ folder, archive = [*sys.argv[1:3], None, None][:2]
 
 
 def write_archive(file: str) -> None:
-    """Make Spark's JVM write its classes to a file while it runs: its shutdown may be cut short."""
+    """Make Spark's JVM write its classes to a file while it runs, because its shutdown may be cut short."""
     jvm = SparkContext._gateway.proc.pid  # noqa: SLF001  (no public way to the process)
     jcmd = Path(require_java()).resolve().with_name("jcmd")
     subprocess.run([jcmd, str(jvm), "VM.cds", "dynamic_dump", file], check=True)  # noqa: S603
 
 
-sources = spark_sources(Path(folder or "/tmp/trimtab-warm"), deadline=900)  # noqa: S108  (a build's own)
+sources = spark_sources(Path(folder or "/tmp/trimtab-warm"), deadline=900)  # noqa: S108  (used by the image's build)
 try:
     sources.warm_up().result()
     if archive:

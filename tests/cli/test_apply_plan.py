@@ -189,7 +189,7 @@ def test_a_plan_that_is_too_old_is_refused_unless_its_age_is_accepted(
 
         code, _, err = await verb(env, "apply-plan", str(file))
         assert code == 2
-        assert "was made 1h ago, and may be 15m old (approval.expiresAfter of its policy)" in err
+        assert "was made 1h ago, and may be at most 15m old (approval.expiresAfter of its policy)" in err
 
         code, out, err = await verb(env, "apply-plan", str(file), "--max-age", "2h", "--dry-run")
         assert code == 0, err

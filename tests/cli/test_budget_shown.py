@@ -29,7 +29,7 @@ def test_status_lists_what_is_spent_what_is_left_and_when_it_is_free_again(capsy
     assert "8.33" in text
     assert "1.67" in text
     assert "2026-01-31T12:00:00Z" in text
-    assert "3 moves beyond it in the last hour" in text
+    assert "3 moves beyond the budget in the last hour" in text
     assert "2 pending moves at a time" in text
 
 

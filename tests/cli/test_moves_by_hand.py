@@ -70,4 +70,4 @@ def test_a_write_without_an_answer_ends_the_run_and_the_others_are_followed(monk
     reports = made(_Bundles(4), monkeypatch)
 
     assert states(reports) == [str(state) for state in (MoveState.LANDED, MoveState.FAILED, MoveState.NOT_STARTED)]
-    assert reports[1].text == "it may have been written, no answer came: connection reset"
+    assert reports[1].text == "no answer came, so it may have been written: connection reset"

@@ -50,7 +50,7 @@ class Actuator(Protocol):
 class DeclarativeActuator:
     """Writes to the Bundle objects of one Kubernetes namespace in the name of one policy.
 
-    epoch: the leader's number; the API server refuses one below the bundle's. now: the clock, in epoch seconds.
+    epoch: the leader's number; the API server refuses a number below the bundle's. now: the clock, in epoch seconds.
     """
 
     api: Api

@@ -118,7 +118,7 @@ async def run_operator(
     instance = elector.candidacy.identity
     events, everywhere = EventPoster(api, instance=instance), not options.namespaces
     clusters = Clusters(ProcessState(), metrics, events, asyncio.Event(), everywhere=everywhere)
-    labelled = options.others_than(elector.namespace)  # else Prometheus' own label, the pod's namespace, is enough
+    labelled = options.others_than(elector.namespace)  # else Prometheus adds the pod's namespace as a label
 
     def make(namespace: str) -> ClusterState:
         own = metrics.of_namespace(namespace) if labelled else metrics
@@ -227,7 +227,7 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of a status. Conditions replace the whole list, so with them the Broker must not have changed."""
+    """The merge patch of a status. With conditions it replaces the whole list, so the Broker must not have changed."""
     known = cluster.stores.brokers.items.get(name)
     if known is None or "conditions" not in status:
         return {"status": status}
@@ -248,7 +248,7 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
     except (RefusedError, NotFoundError, ConflictError) as error:
         log.warning("discovery: %s", error)
     else:
-        log.info("broker %s is deleted: its pod has been gone for long, and it owned no bundle", broker.name)
+        log.info("broker %s is deleted: its pod has long been gone, and it owned no bundle", broker.name)
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:

@@ -21,9 +21,9 @@ from trimtab_strategies.model.cluster_load import FloatArray
 WIDTH = 900.0
 _LEFT, _RIGHT = 52.0, 890.0
 _POINTS = 400
-"""Most points of one line. Over a longer time, each point is the mean of several values."""
+"""Maximum number of points in a line. Over a longer time, each point is the mean of several values."""
 _LINES = 24
-"""Most brokers that have a line each. More are drawn as two bands: idlest to busiest, and the middle half."""
+"""Maximum number of brokers with a line each. More are drawn as two bands: idlest to busiest, and the middle half."""
 _BARS = 120
 _HOUR = 3600.0
 _STEPS = (300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
@@ -33,7 +33,7 @@ _KEYS = 4
 
 
 class _Axis(NamedTuple):
-    """A linear scale: `low` to `high` of the data is `first` to `last` of the chart."""
+    """A linear scale. It maps the values `low` to `high` to the positions `first` to `last` of the chart."""
 
     low: float
     high: float
@@ -66,7 +66,7 @@ def load_chart(trace: Trace, begin: float, end: float, *, highest: float, worst_
 
 
 def range_chart(traces: Mapping[str, Trace], begin: float, end: float) -> str:
-    """Draw the points between the busiest and the idlest broker over time, with a line for each policy."""
+    """Draw the percentage points between the busiest and the idlest broker over time, with a line for each policy."""
     binned = {name: _binned(np.array(trace.times), trace.ranges()[:, np.newaxis]) for name, trace in traces.items()}
     most = max((float(np.nanmax(values)) for _, values in binned.values() if np.isfinite(values).any()), default=1.0)
     x, y = _Axis(begin, end, _LEFT, _RIGHT), _Axis(0, _nice(most), 210, 24 + 15 * ((len(traces) - 1) // _KEYS))
@@ -107,7 +107,7 @@ def _by_broker(trace: Trace, names: Sequence[str]) -> FloatArray:
 
 
 def _binned(times: FloatArray, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Average to at most `_POINTS` points: (p,) times and (p, x) values; NaN where nothing is known."""
+    """Average the values to at most `_POINTS` points: (p,) times and (p, x) values; NaN where none is known."""
     width = ceil(len(times) / _POINTS)
     starts = np.arange(0, len(times), width)
     known = np.isfinite(values)
@@ -135,7 +135,7 @@ def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
 
 
 def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
-    """Draw clients cut (else moves) against the range of the brokers, for each variant and for what happened."""
+    """Draw a dot for each variant and for `live`, by its disconnected clients (or moves, if unknown) and its area."""
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}
@@ -160,7 +160,7 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """One figure by the values of two fields. cells: by row and column; a pair that did not run is absent."""
+    """One figure by the values of two fields. cells: by row and column; a pair that was not tried is absent."""
 
     across: str
     up: str
@@ -214,7 +214,7 @@ def _marks(scale: _Axis) -> list[float]:
 
 
 def _nice(most: float) -> float:
-    """The least round number that is not below `most`, and that four steps divide well."""
+    """The least round number that is not below `most`, and whose quarters are round, too."""
     size = 10.0 ** floor(log10(most)) if most > 0 else 1.0
     return next(size * step for step in (1, 2, 4, 6, 8, 10) if size * step >= most)
 

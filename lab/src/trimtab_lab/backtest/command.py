@@ -40,14 +40,14 @@ columns of the table:
   cut %           disconnected clients in percent of all; a client counts each time
   silent s        seconds for which moves interrupted publishers, summed over all bundles
   area            percentage points between the busiest and the idlest broker, mean over time
-  within          points between them that were not exceeded for 95 % of the time
-  worst hour      points between them, mean of the worst hour
+  within          difference between these two that was not exceeded for 95 % of the time, in points
+  worst hour      mean difference between these two in the worst hour, in points
   hot min         broker-minutes above 85 %
   measured %      work that was measured on the broker that has it in the replay; a model estimates the rest
 
 --sweep replays variants of the policy. Lists of values are combined with each other. Each sample takes one value from
-every range. A star marks each variant that no other one beats: none is better in disconnected clients or area without
-being worse in the other.
+every range. A star marks each variant that no other one beats: a variant with fewer disconnected clients has a larger
+area, and one with a smaller area disconnects more clients.
 
 With --require the command exits with 1 when a requirement is not met. A requirement compares a figure with a number, or
 with the same figure of `live` (what really happened) or `against` (the first policy of --against), times a factor if
@@ -68,9 +68,9 @@ advance. It adds a row and two columns. It is for small clusters and a few hours
   above %         percent by which the cost exceeds a bound that no plan can beat
 
 --spark runs replays in parallel on the cores of this machine (local[2]) or of a cluster, whose executors must be able
-to read the history. Policies run in parallel. With --window, parts of the time do, too. The owners that a policy would
-have left before a later window are then not known. So each later window begins with three hours in which the policies
-act and nothing counts. The output says how much this changes.
+to read the history. Policies run in parallel, and with --window the windows do, too. Then it is not known which owners
+a policy would have chosen before a later window. So each later window begins with three hours in which the policies act
+and nothing counts. The output says how much this changes.
 
 examples:
   trimtab backtest --history DIR
@@ -118,7 +118,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_splits_option(parser)
     parser.add_argument("--require", metavar="RULES", default="", help="requirements, separated by commas")
     parser.add_argument("--window", type=positive, metavar="DAYS", help="replay windows of this many days in parallel")
-    parser.add_argument("--optimum", action="store_true", help="also search the best plan in hindsight")
+    parser.add_argument("--optimum", action="store_true", help="also search for the best plan in hindsight")
     parser.add_argument(
         "--optimum-time", type=positive, default=60.0, metavar="SECONDS", help="time limit of --optimum (default 60)"
     )
@@ -144,7 +144,7 @@ def add_window_options(parser: argparse.ArgumentParser) -> None:
     begin.add_argument("--days", type=positive, default=DAYS, help=f"days before the end to replay (default {DAYS:g})")
     begin.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"first cycle to replay: {HELP}")
     parser.add_argument("--to", dest="end", type=moment, metavar="TIME", help="last cycle to replay, in the same form")
-    parser.add_argument("--seed", type=int, default=1, help="for choices between equally good brokers (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed for choices between equally good brokers (default 1)")
     parser.add_argument(
         "--spark",
         metavar="MASTER",

@@ -48,7 +48,7 @@ class Requirement:
     factor: float = 1.0
 
     def failure(self, found: Mapping[str, Figures]) -> str:
-        """Why it is not met, in words; empty if it is. found: the figures of ``policy``, and of each available base."""
+        """Why the requirement is not met; empty if it is. found: figures of ``policy`` and of each available base."""
         value = float(getattr(found["policy"], self.figure))
         bound = self.number if not self.base else self.factor * float(getattr(found[self.base], self.figure))
         if _COMPARES[self.compares](value, bound):
@@ -59,7 +59,7 @@ class Requirement:
 
 
 def requirements(text: str) -> tuple[Requirement, ...]:
-    """The requirements in `text`, which commas separate. Raises `InvalidRequirementError`."""
+    """The requirements in `text`, separated by commas. Raises `InvalidRequirementError`."""
     return tuple(_requirement(part.strip()) for part in text.split(",") if part.strip())
 
 

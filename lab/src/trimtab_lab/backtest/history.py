@@ -15,14 +15,14 @@ from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.model import some
 
 _DAY = 86_400.0
-_NAMED = 3  # most damaged files that are named
+_NAMED = 3  # maximum number of damaged files that a message names
 
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """The time that is replayed. folder: the history's, as the user named it. begin, end: epoch seconds.
+    """The time that is replayed. folder: of the history, as the user named it. begin, end: epoch seconds.
 
-    length: seconds of the windows that are played in parallel; None: one window.
+    length: seconds of each window, if several are replayed in parallel; None: one window.
     """
 
     folder: str
@@ -33,7 +33,7 @@ class ReplayWindow:
 
     @property
     def parts(self) -> list[TimeWindow]:
-        """The windows that are played in parallel."""
+        """The windows that are replayed in parallel."""
         return windows(self.begin, self.end, self.length)
 
     def play(self, replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> None:
@@ -70,7 +70,7 @@ def opened(arguments: argparse.Namespace) -> ReplayWindow:
 
 
 def _only_policy(folder: str) -> str:
-    """The only policy with a history in `folder`. Raises `CommandError` if there are several; `NoHistoryError`."""
+    """The only policy with a history in `folder`. Raises `CommandError` for several, `NoHistoryError` for none."""
     found = policies(folder)
     if len(found) > 1:
         raise CommandError(f"{folder} has the histories of {', '.join(found)}: choose one with --recorded")

@@ -89,7 +89,7 @@ def _body(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def _drawn(report: BacktestReport, players: Players) -> list[HistoryReplay]:
-    """The replays that get charts; the last is what really happened. In a sweep, only variants of the front get one."""
+    """The replays with charts; the last is what really happened. In a sweep, only variants that none beats have one."""
     judged = [one for one in players.shown[:-1] if not report.front or one.name in report.front]
     return [*judged[: _CHARTS - 1], players.shown[-1]]
 
@@ -108,7 +108,7 @@ def _sweep(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def heat_map(values: Mapping[str, float]) -> HeatMap | None:
-    """The map of `values`, by variant name (``price=200 worth=300``); None unless the variants differ in two fields."""
+    """The heat map of `values` by variant name (``price=200 worth=300``); None unless variants differ in two fields."""
     parts = {name: dict(part.partition("=")[::2] for part in name.split(" ")) for name in values}
     fields = list(next(iter(parts.values())))
     if len(fields) != _SWEPT or any(list(one) != fields for one in parts.values()):

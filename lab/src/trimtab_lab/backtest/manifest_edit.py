@@ -1,6 +1,6 @@
 """Edits fields of a policy in the text of its file, and keeps comments and layout.
 
-The changed text is parsed again. Except for these fields, it must have the same content as the old one. So a text that
+The changed text is parsed again. Except for these fields, it must have the same content as before. So a text that
 does not show where a field belongs, such as one with aliases or duplicate keys, is refused.
 """
 
@@ -15,7 +15,7 @@ import yaml
 from trimtab_lab.simulation.policy import KIND
 
 Path = tuple[str, ...]
-"""Keys of a field below `spec`."""
+"""The path of a field: its keys below `spec`."""
 
 
 class UneditableError(ValueError):
@@ -89,7 +89,7 @@ def _inserted(text: str, node: yaml.MappingNode, path: Path, value: Any) -> str:
 
 
 def _last(node: yaml.Node) -> yaml.Node:
-    """The last value in the text of a block mapping, whose own end mark is after any comments that follow it."""
+    """The last value of a block mapping. The end mark of the mapping itself is after any comments that follow it."""
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last

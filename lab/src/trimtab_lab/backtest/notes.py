@@ -1,4 +1,4 @@
-"""Notes for the reader of a backtest: what its history lacks, and what its replays leave out. A sentence each."""
+"""Notes for the reader of a backtest, a sentence each: what its history lacks, and what its replays leave out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
 _BEFORE = 900.0
-"""A move off a broker counts as caused by its end if it is at most this many seconds before it."""
+"""A move off a broker counts as caused by the loss of that broker if it is at most this many seconds earlier."""
 
 _NEAR = 0.1  # ratio by which an interval may differ without a note
 
@@ -91,8 +91,8 @@ def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
     if not known:
         yield "The history does not say at its beginning which bundles were pinned: until it does, none is."
     if hidden:
-        spaces_of = "1 namespace is" if hidden == 1 else f"{hidden} namespaces are"
-        yield f"The isolation of {spaces_of} hidden with the names: in the replay their bundles may go anywhere."
+        spaces_of = "1 namespace" if hidden == 1 else f"{hidden} namespaces"
+        yield f"The isolation of {spaces_of} is hidden with the names: in the replay their bundles may go anywhere."
 
 
 def _specs(specs: Sequence[RecordedPolicy]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Move
 
 MOST_PLACES = 20_000
-"""Most brokers x bundles x cycles that are searched: more take hours."""
+"""Maximum of brokers x bundles x cycles that is searched. A search through more would take hours."""
 
 
 class NoOptimumError(Exception):
@@ -111,7 +111,7 @@ def require_small(load: ClusterLoad, cycles: int) -> None:
         return
     size = f"{len(load.brokers)} brokers x {len(load.bundles)} bundles x {cycles} cycles"
     fit = MOST_PLACES // max(each, 1)
-    fix = f"replay at most {fit} cycles, with --from and --to" if fit > 1 else "it is for smaller clusters"
+    fix = f"replay at most {fit} cycles, with --from and --to" if fit > 1 else "--optimum is for smaller clusters"
     raise NoOptimumError(f"{size} are {each * cycles}, more than the {MOST_PLACES} that can be searched: {fix}")
 
 
@@ -123,4 +123,4 @@ def require_whole(before: set[str], load: ClusterLoad) -> None:
         for name, (space, lower, upper) in gone:
             if space == new.namespace and lower < new.upper and new.lower < upper:
                 fix = "choose a time without a split, with --from and --to"
-                raise NoOptimumError(f"{name} was split before {iso(load.now)}, and the plan knows no splits: {fix}")
+                raise NoOptimumError(f"{name} was split before {iso(load.now)}, and plans have no splits: {fix}")

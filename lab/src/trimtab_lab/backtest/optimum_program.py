@@ -39,7 +39,7 @@ NOWHERE = ""
 
 _ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # no effective limit of topics
 
-_FULL = 100.0  # percent: no broker uses more CPU than it has, unless it was measured so
+_FULL = 100.0  # percent: no broker uses more CPU than it has, unless that was measured
 
 Places = Mapping[str, int]
 """The column of a bundle in a cycle for each broker that it may be on."""
@@ -49,7 +49,7 @@ Places = Mapping[str, int]
 class CostPrices:
     """The prices of the parts of the cost, in points, over k cycles.
 
-    area: (k,) for a point between the brokers. hot: (k,) for a broker above `HOT`. client: for a disconnected client.
+    area: (k,) per point between the brokers. hot: (k,) per broker above `HOT`. client: per disconnected client.
     """
 
     area: FloatArray
@@ -58,7 +58,7 @@ class CostPrices:
 
     @classmethod
     def of(cls, cycles: Sequence[RecordedCycle], weight: float) -> Self:
-        """The prices in `cycles`. With them the sum is the `cost` of a replay. NaN if no two brokers were measured."""
+        """The prices that add up to the `cost` of a replay of `cycles`. NaN if no two brokers were measured."""
         seconds = Trace(times=[cycle.load.now for cycle in cycles]).seconds()
         hours = float(seconds.sum()) / 3600
         two = [np.isfinite(busiest(cycle.load.brokers)).sum() > 1 for cycle in cycles]
@@ -80,7 +80,7 @@ class _UsageLine(NamedTuple):
     most: float
 
     def within(self, other: _UsageLine) -> bool:
-        """Whether it never exceeds `other`."""
+        """Whether this line never exceeds `other`."""
         below = all(factor <= other.factors.get(column, 0.0) for column, factor in self.factors.items())
         return self.constant <= other.constant and below
 
@@ -123,7 +123,7 @@ def _named(load: ClusterLoad, rows: Iterable[int]) -> tuple[str, ...]:
 
 @dataclass
 class PlanProgram:
-    """The program of some cycles, which `add` adds. prices: those in all cycles.
+    """The program of the cycles that `add` has added. prices: those in all cycles.
 
     places: for each cycle the places of each bundle. given: for each cycle the bundles whose place is fixed. start:
     values of columns for the plan that moves nothing.
@@ -238,7 +238,7 @@ class PlanProgram:
             self.program.row(terms, least=line.constant)
 
     def _keep_below(self, smallest: int, lines: Sequence[_UsageLine], most: float) -> None:
-        """Require that the smallest value is at most the usage of some resource, or 0. most: bound of the value."""
+        """Require that the smallest value is at most the usage of some resource, or 0. most: its upper bound."""
         ways = _undominated(lines)
         if len(ways) == 1 and ways[0].constant >= 0:
             terms = {column: -factor for column, factor in ways[0].factors.items()}
@@ -255,7 +255,7 @@ class PlanProgram:
 
 
 def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
-    """The lines without those that are nowhere above another one."""
+    """The lines without each that is nowhere above some other line."""
     kept: list[_UsageLine] = []
     for line in lines:
         if not any(line.within(other) for other in kept):
@@ -266,7 +266,7 @@ def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
 def _lines(
     cycle: RecordedCycle, broker: int, places: Mapping[str, Places], program: MixedProgram
 ) -> Iterator[_UsageLine]:
-    """The usage of each measured resource of a broker (row) by the bundles that it may have; see `RecordedCycle`."""
+    """A line for each measured resource of a broker (row): its usage by the bundles that it may have."""
     load = cycle.load
     brokers, name, there = load.brokers, load.brokers.names[broker], load.bundles.owner == broker
     may = [(row, found[name]) for row, found in enumerate(places[one] for one in load.bundles.names) if name in found]

@@ -23,7 +23,7 @@ _PROVEN = 0.1
 class OptimumResult:
     """The best plan in hindsight, as far as it is known.
 
-    bound: points; no plan can cost less. weight: that of the cost. seconds: the time limit of the search. figures:
+    bound: points; no plan can cost less. weight: of cut clients. seconds: the time limit of the search. figures:
     those of the best plan that was found; None if none was found in time.
     """
 
@@ -37,7 +37,7 @@ class OptimumResult:
         return cost(figures, self.weight)
 
     def above(self, figures: Figures) -> float:
-        """Percent above the bound. The best plan is at or above the bound, too. NaN for a bound of 0."""
+        """Percent by which the cost exceeds the bound, as even the best plan may. NaN for a bound of 0."""
         return 100 * max(self.cost(figures) / self.bound - 1, 0.0) if self.bound > 0 else math.nan
 
     @property

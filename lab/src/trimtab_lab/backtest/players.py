@@ -36,7 +36,7 @@ class Chosen:
     """What the user chose to replay.
 
     judged, against: files of policies. sweeps: they make variants of the judged policies. samples: how many values to
-    take from ranges.
+    take from each range.
     """
 
     judged: Sequence[str]
@@ -52,7 +52,7 @@ class Players:
 
     judged: the policies of --policy. against: those of --against. recorded: the policy that really ran; None if the
     history does not have it. mode: the mode in which it ran. live: what really happened. followed: the recorded policy
-    again, asked in each cycle with the real owners; None unless it made the moves. specs: all recorded policies in
+    again, deciding in each cycle from the real owners; None unless it made the moves. specs: all recorded policies in
     force, oldest first; the last one is replayed. unusable: why the recorded policy can't be replayed; empty if it can.
     """
 
@@ -141,14 +141,14 @@ def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, sp
 
 
 def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyReplay:
-    """The replay that is asked with the real owners. It plans splits, too: the real ones were made and recorded."""
+    """The replay that decides from the real owners. It plans splits, too, because the real splits were recorded."""
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
     return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
 
 
 def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> Remembered | None:
-    """The memory of strategies of these types when the first cycle from `act` (epoch s) on began.
+    """The memory that strategies of these types had before the first cycle at or after `act` (epoch s).
 
     None if it was not recorded, or was written by a version whose memory had other content. Then the strategies begin
     with what they learn during the warm-up. Raises `CommandError` for a file that can't be read.

@@ -10,7 +10,7 @@ they really were. The children of a recorded split begin with the bundle's owner
 budget does not allow wait.
 
 If the time is divided into windows, the owners at the beginning of a later window are not known. So policies act for
-some time before it, which does not count: `ReplayPhase.RUN_IN`.
+some time before it. That time does not count: `ReplayPhase.RUN_IN`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 EARLY = 0.5
-"""Ratio of the time between two recorded cycles by which a decision may be early."""
+"""A decision may be early by this ratio of the time between two recorded cycles."""
 
 
 _FRESH = 3600.0
@@ -46,7 +46,7 @@ _FRESH = 3600.0
 
 
 class Remembered(NamedTuple):
-    """A policy's memory after the cycle at `at` (epoch s). moves: (epoch s, number) of the hour before."""
+    """A policy's memory after the cycle at `at` (epoch s). moves: (epoch s, number of moves) in the hour before."""
 
     at: float
     memory: Memory
@@ -120,8 +120,8 @@ class PolicyReplay:
     that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None: anything.
     lacks_splits: whether it would make splits that are left out. past: its memory after some cycles, oldest first.
 
-    seed: for choices between equally good brokers; None: choose as the operator did. follows: whether the owners stay
-    the real ones, so that each cycle asks only for the next decision; else the replay goes on from its own moves.
+    seed: for choices between equally good brokers; None: choose as the operator did. follows: whether each cycle
+    begins with the real owners, so that only its decision is replayed; else the replay goes on from its own moves.
     """
 
     name: str

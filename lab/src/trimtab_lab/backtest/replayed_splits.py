@@ -1,12 +1,12 @@
 """Splits that a replayed policy makes, and that did not really happen.
 
-From the next cycle on, the policy sees the parts (children) instead of the bundle. They share what was measured of it:
+From the next cycle on, the policy sees the parts (children) instead of the bundle. They share its measured load:
 
     topics    by the bundle's topics of that cycle, if they were recorded
     sketch    else by the bundle's newest sketch
     evenly    else by the widths of their ranges: that is a guess, and the report says how much of the load it is
 
-The shares never change after the split. If the bundle is later really split or deleted, the recording wins: its parts
+The shares never change after the split. If the bundle is later really split or deleted, the real parts
 replace these.
 """
 
@@ -130,7 +130,7 @@ def _holds(name: str, place: int) -> bool:
 
 
 def _shares(cycle: RecordedCycle, name: str, origin: str, ranges: Ranges) -> tuple[FloatArray, bool]:
-    """For each of `ranges` the ratios (k, 2) of a bundle's traffic, and of its topics and clients; whether guessed.
+    """For each of `ranges` the ratios (k, 2) of a bundle's traffic, and of its topics and clients; if they are guessed.
 
     origin: the recorded bundle that this bundle is, or is a part of.
     """

@@ -1,12 +1,13 @@
 """A search for better parameters by successive halving, on the first part of the recorded load.
 
-All variants are replayed over the last ninth of that part, the best third of them over its last third, and the best of
-those over all of it. So most of the time is spent on promising variants. The winner and the unchanged policy are then
-replayed over the rest, which no variant has seen. The winner is proposed only if it is better there, too.
+All variants are replayed over the last ninth of that part. The best third of them are replayed over its last third, and
+the best third of those over all of it. So most of the time is spent on promising variants. The winner and the unchanged
+policy are then replayed over the rest, which no variant has seen. The winner is proposed only if it is better there,
+too.
 
     cost = area + weight x clients cut per day, % + broker-minutes above 85 % per hour / 5
 
-Less than a day counts as a full day: moves that level the cluster once are not repeated every two hours.
+Less than a day counts as a full day, because moves that level the cluster once do not recur after a few hours.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Tuned:
 class Search:
     """How to search.
 
-    folder, policy: the history's. seen, rest: cycles (epoch s, oldest first) of the part that the search may see, and
+    folder, policy: of the history. seen, rest: cycles (epoch s, oldest first) of the part that the search may see, and
     of the rest. weight: points of cost per 1 % of the clients cut each day. splits: whether splits are replayed, too.
     """
 

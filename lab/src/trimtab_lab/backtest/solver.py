@@ -17,7 +17,7 @@ _LOOK = 0.1
 
 
 class ProgramSolution(NamedTuple):
-    """values: (c,) of the columns; None if no solution was found in time. bound: no solution can cost less."""
+    """A solution. values: (c,) of the columns; None if none was found in time. bound: no solution can cost less."""
 
     values: FloatArray | None
     bound: float
@@ -47,16 +47,16 @@ class MixedProgram:
         return len(self.cost) - 1
 
     def row(self, terms: Mapping[int, float], *, least: float = -math.inf, most: float = math.inf) -> None:
-        """Require that the sum of columns times factors is within bounds."""
+        """Require that the sum of factor x column over `terms` is at least `least` and at most `most`."""
         self._columns += terms.keys()
         self._factors += terms.values()
         self._begins.append(len(self._columns))
         self._rows.append((least, most))
 
     def solve(self, seconds: float, start: Mapping[int, float]) -> ProgramSolution:
-        """Solve it within `seconds`. start: values of some columns to begin with.
+        """Solve the program within `seconds`. start: values of some columns to begin with.
 
-        On ^C it first stops the solver. Raises `RuntimeError` for a program without a solution.
+        On ^C this first stops the solver. Raises `RuntimeError` for a program without a solution.
         """
         solver: Any = _SilentHighs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("time_limit", float(seconds))
@@ -91,7 +91,7 @@ class _SilentHighs(highspy.Highs):
 
 
 def _run(solver: Any) -> None:
-    """Run the solver in its own thread. A call returns to Python only at its end, and ^C would have to wait for it.
+    """Run the solver in its own thread, because in this thread ^C would have to wait until the solver returns.
 
     ^C waits until the thread has ended: a thread of HiGHS that outlives the interpreter aborts the process.
     """

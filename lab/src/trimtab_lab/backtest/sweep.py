@@ -24,7 +24,7 @@ from trimtab_lab.backtest.trace import Figures
 from trimtab_operator.resources.policy import BalancingPolicySpec
 
 MOST = 200
-"""Most variants of one policy."""
+"""Maximum number of variants of one policy."""
 
 _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
@@ -190,7 +190,7 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
 
 
 def front(figures: Sequence[Figures]) -> list[bool]:
-    """Which figures no other ones beat: none is better in cut clients or area without being worse in the other.
+    """Whether each of `figures` is unbeaten: any other that cuts fewer clients has more area, and vice versa.
 
     If the number of clients is not known, moves count instead.
     """

@@ -1,6 +1,6 @@
 """A backtest in parts: each plays some of the policies over one window of the recording.
 
-The owners that a policy would have left before a later window are not known. So such a window begins earlier: for an
+It is not known which owners a policy would have chosen before a later window. So such a window begins earlier: for an
 hour averages and memory warm up, then the policies act for some hours that do not count. The seams between windows show
 how much this changes.
 
@@ -59,7 +59,7 @@ def windows(begin: float, end: float, length: float | None = None) -> list[TimeW
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Some replays over one window. folder: the history's. policy: the one whose load was recorded."""
+    """Some replays over one window. folder: of the history. policy: the one whose load was recorded."""
 
     folder: str
     policy: str
@@ -99,7 +99,7 @@ class Runner(Protocol):
     def map(
         self, function: Callable[[ReplayTask, Report], ReplayedTask], items: Sequence[ReplayTask], report: Report
     ) -> list[ReplayedTask]:
-        """The results of ``function(item, report)`` in the order of `items`. report: gets the ratio done of all."""
+        """The results of ``function(item, report)`` in the order of `items`. report: gets the ratio of done work."""
 
 
 class InProcess:
@@ -124,7 +124,7 @@ def tasks(
 ) -> list[ReplayTask]:
     """One task for each core, or one for each window if there are more windows than cores.
 
-    The replays of one task share the reading of cycles, which takes as long as some policies do.
+    The replays of one task share the reading of cycles, which takes as long as the decisions of some policies.
     """
     groups = min(len(replays), max(1, math.ceil(parallelism / len(parts))))
     return [

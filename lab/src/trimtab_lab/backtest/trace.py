@@ -19,7 +19,7 @@ from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
-_LONGEST = 2.0  # most usual intervals that one cycle counts for: a gap in the history counts for no policy
+_LONGEST = 2.0  # a cycle counts for at most this many usual intervals, so that a gap counts for no policy
 _HOUR = 3600.0
 
 
@@ -48,7 +48,7 @@ class NotedSplit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFigures:
-    """What a replay cost one namespace. moves, clients: how many moved or were cut. silent: seconds of gaps."""
+    """What a replay cost one namespace. moves: how many. clients: how many were cut. silent: seconds of gaps."""
 
     moves: int
     clients: float
@@ -63,8 +63,8 @@ class Figures:
     cut:    percent of the clients (producers and consumers) that lost their connection; NaN if they are not known.
     silent: seconds for which moves interrupted publishers, summed over all bundles.
     area:   points between the busiest and the idlest broker (percent of the limit, busiest resource), mean over time.
-    within: points between them that are not exceeded for 95 % of the time.
-    worst, worst_at: mean of the worst hour, and the epoch seconds at which it begins.
+    within: points between these two that are not exceeded for 95 % of the time.
+    worst, worst_at: mean of these points in the worst hour, and the epoch seconds at which that hour begins.
     hot:    broker-minutes above `HOT`.
     measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
     hours:  replayed time without gaps. cycles: number of recorded cycles.
@@ -96,7 +96,7 @@ class Trace:
 
     times: (k) epoch seconds. usage: for each cycle the busiest resource of each broker, percent, by name; NaN for a
     broker that is unknown, not ready or not schedulable. lost: epoch seconds and names of brokers that were gone then,
-    and that were not drained before.
+    and had not been drained.
     """
 
     times: list[float] = field(default_factory=list)
@@ -244,12 +244,12 @@ def cost(figures: Figures, weight: float) -> float:
 
 
 def days(hours: float) -> float:
-    """The days over which the cut clients of so many hours are spread. Moves that level a cluster once do not recur."""
+    """The days for which cut clients count, at least one, because moves that level a cluster once do not recur."""
     return max(hours / 24, 1.0)
 
 
 NEAR = 180.0
-"""Most seconds between a real move and the replayed one: a real move is measured after it has landed."""
+"""Maximum seconds between a real move and the replayed one: a real move is measured after it has landed."""
 
 
 class Fidelity(NamedTuple):
@@ -257,7 +257,7 @@ class Fidelity(NamedTuple):
 
     reproduced: ratio 0-1 of the real moves that the replay made, too; NaN if no bundle moved. moves: number of real
     moves. Those in the first cycle do not count, because they were decided before it.
-    decided: the same ratio when the policy is asked in each cycle with the real owners; NaN if it was not asked. A
+    decided: the same ratio if the policy decides in each cycle from the real owners; NaN if this was not replayed. A
     replay goes on from its own moves, so one different choice changes all that follows. This ratio has no such drift.
     error: points by which the replayed distance between the brokers differs from the measured one, mean over time.
     """
@@ -275,7 +275,7 @@ class Fidelity(NamedTuple):
 
 
 def fidelity(replay: Trace, live: Trace, followed: Trace | None = None) -> Fidelity:
-    """The fidelity of `replay`. followed: of the policy with the real owners. All must have the cycles of `live`."""
+    """The fidelity of `replay`. followed: a trace decided from the real owners. All must have the cycles of `live`."""
     off = np.abs(replay.ranges() - live.ranges())
     error = float(np.nanmean(off)) if np.isfinite(off).any() else float("nan")
     real = [change for change in live.changes if change.at > live.times[0]]

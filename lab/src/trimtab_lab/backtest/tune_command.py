@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Search for better parameters of a policy on the load that `trimtab run --history` recorded. Nothing is applied.
 
-The first part of the time is for the search. All variants of the policy are replayed over its last ninth, the best
-third of them over its last third, and the best of those over all of it. The winner is then replayed over the rest of
-the time, which the search has not seen. If it is better there, too, the command prints a diff of the file, for
-`git apply`.
+The first part of the time is for the search. All variants of the policy are replayed over its last ninth. The best
+third of them are replayed over its last third, and the best third of those over all of it. The winner is then replayed
+over the rest of the time, which the search has not seen. If it is better there, too, the command prints a diff of the
+file, for `git apply`.
 
 cost = mean points between the busiest and the idlest broker
      + WEIGHT x percent of the clients cut each day (a shorter time counts as one day)
@@ -37,7 +37,7 @@ examples:
 """
 
 _FEWEST_HOURS = 1.0
-"""Fewest hours of recorded load in each of the two parts. Less load shows nothing."""
+"""Each of the two parts needs at least this many hours of recorded load."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -20,7 +20,7 @@ _NO_NEWLINE = "\n\\ No newline at end of file\n"
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """A finished search. recording: whose load was replayed. name: the policy's. diff: empty without a winner.
+    """A finished search. recording: the recorded policy. name: the tuned policy. diff: empty without a winner.
 
     notes: sentences on what the history lacks, and what is not replayed.
     """
@@ -38,7 +38,7 @@ class TuneReport:
 
     @property
     def title(self) -> str:
-        """What was judged, and on what."""
+        """A heading that says whose load was replayed, and which part of it the policies were judged on."""
         part = f"{written(self.tuned.begin)} to {written(self.tuned.end)} UTC"
         return f"{self.recording}: judged on {part}, which the search has not seen"
 

@@ -35,7 +35,7 @@ from trimtab_strategies.shedding.weighted.target_weights import AverageScore, La
 
 
 def weighted(given: Input) -> Answer:
-    """``hermes.weighted``: one balance with its intermediate results."""
+    """``hermes.weighted``: one balancing run with its intermediate results."""
     found = balance(_work(given), rules(given))
     return {
         "assignments": _lists(found.assignments),
@@ -95,7 +95,7 @@ def _answer(outcome: HermesOutcome) -> Answer:
 
 
 def selective_counts(given: Input) -> Answer:
-    """``hermes.selective``: one balance by counts."""
+    """``hermes.selective``: one balancing run by counts."""
     found = selective(_work({"now_ms": 0, "profiles": {}, "loads": {}, **given}))
     changed = diff(given["current_assignments"], found.assignments)
     return {
@@ -108,7 +108,7 @@ def selective_counts(given: Input) -> Answer:
 
 
 def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
-    """What does not depend on the order of hash maps, in the recorded answer of a selective balance and in ours.
+    """The parts of the recorded answer and of ours that do not depend on the order of hash maps.
 
     That order decides which consumer holds what, and whether the original evens out the counts. If every placement is
     made and counts differ by at most one, the sorted counts follow from their sum. No consumer may hold a subscription
@@ -133,7 +133,7 @@ def _sorted_tasks(answer: Input, consumers: int) -> list[int]:
 
 
 def scoring_targets(given: Input) -> Answer:
-    """``hermes.target_weights.scoring``: the controller alone, step by step."""
+    """``hermes.target_weights.scoring``: only the controller, step by step."""
     rule = rules({**given, "target_weight_strategy": "scoring"}).targets
     memory: Mapping[str, AverageScore] = {}
     steps = []

@@ -1,4 +1,4 @@
-"""Hermes' two balancers as models: the weighted one, a cycle of it, and the selective one.
+"""Models of Hermes' two balancers, the weighted one and the selective one. `nodes` explains Hermes' terms.
 
 Weighted. Every consumer should carry its target weight, in about as many tasks as the others. Placed tasks stay. Each
 other task goes to the lightest consumer, heaviest task first. Then the target weights are computed. Each overloaded
@@ -49,7 +49,7 @@ from trimtab_strategies.shedding.weighted.target_weights import AverageScore, Ta
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Settings of a balance.
+    """Settings of a balancing run.
 
     stabilization: ms in which a moved task is not moved again. min_change: percent of an overloaded consumer's weight
     that a single swap must remove; with `Compatibility.CORRECTED`, of its excess over the target. targets: the target
@@ -71,12 +71,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The result of a balance.
+    """The result of a balancing run.
 
     assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: tasks without a
     consumer. order: the consumers in the order of processing. limit: most tasks that each should have. before, after:
-    book weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as numbers in
-    `subscriptions` and `order`. scores: input of the next balance.
+    weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as numbers in
+    `subscriptions` and `order`. scores: input of the next run.
     """
 
     assignments: Mapping[str, tuple[str, ...]]
@@ -96,12 +96,12 @@ class Balance:
 
 
 def balance(work: Workload, rules: Rules, scores: Mapping[str, AverageScore] | None = None) -> Balance:
-    """One balance of `work`. scores: those of the last balance."""
+    """Balance `work` once. scores: those of the last run."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
 
 class _Balancing:
-    """One balance in progress."""
+    """One balancing run in progress."""
 
     def __init__(self, work: Workload, rules: Rules, order: Order) -> None:
         self.work, self.rules, self.order = work, rules, order
@@ -177,7 +177,7 @@ class _Balancing:
         return waiting
 
     def place(self, waiting: list[int], aim: list[float] | None) -> int:
-        """Give waiting tasks to the lightest consumers, and return how many found none.
+        """Give waiting tasks to the lightest consumers, and return how many tasks found none.
 
         With `aim`, the consumers with most room get them instead.
         """
@@ -245,7 +245,7 @@ class HermesState:
 
 @dataclass(frozen=True, slots=True)
 class HermesCycle:
-    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of others are ignored."""
+    """Input of a cycle: the clock (ms), active consumers, and reports. Reports of other consumers are ignored."""
 
     now: float
     subscriptions: Sequence[str]
@@ -271,7 +271,8 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
     profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:  # it keeps profiles that no report updates, but not forever
+    if rules.compatibility is Compatibility.CORRECTED:
+        # `rebuilt` has kept profiles that no report updates. Drop those of removed subscriptions.
         wanted = set(cycle.subscriptions)
         profiles = Profiles(
             {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
@@ -286,7 +287,7 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
 
 @dataclass(frozen=True, slots=True)
 class SelectiveBalance:
-    """The result of a selective balance.
+    """The result of a selective balancing run.
 
     assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: placements that
     were not made. counts: number of tasks by consumer.
@@ -298,7 +299,7 @@ class SelectiveBalance:
 
 
 def selective(work: Workload) -> SelectiveBalance:
-    """One balance of `work` by counts. Profiles and loads are ignored."""
+    """Balance `work` once, by counts. Profiles and loads are ignored."""
     selecting = _Selecting(work)
     selecting.place()
     selecting.equalize()
@@ -306,7 +307,7 @@ def selective(work: Workload) -> SelectiveBalance:
 
 
 class _Selecting:
-    """One balance in progress: subscriptions by consumer, consumers by subscription."""
+    """One run in progress: subscriptions by consumer, consumers by subscription."""
 
     def __init__(self, work: Workload) -> None:
         self.most = work.constraints.most

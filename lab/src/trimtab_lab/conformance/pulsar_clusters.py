@@ -1,4 +1,4 @@
-"""Recorded clusters as `ClusterLoad`, with parameters from Pulsar's keys, candidates and names."""
+"""Reads recorded clusters as `ClusterLoad`, parameters from Pulsar's configuration keys, and names as rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def merge(entries: dict[str, dict[str, Any]], changes: Mapping[str, Fields]) -> 
 
 
 def resources(entry: Fields) -> tuple[list[float], list[float]]:
-    """Usage and limit of each of `RESOURCES`. One that was never set has limit -1 and counts as 0 percent."""
+    """Usage and limit of each of `RESOURCES`. A resource that was never set has limit -1 and counts as 0 percent."""
     pairs = [entry.get(name, (0.0, -1.0)) for name in RESOURCE_FIELDS]
     return [float(usage) for usage, _ in pairs], [float(limit) for _, limit in pairs]
 
@@ -42,7 +42,7 @@ def traffic(entries: Sequence[Fields]) -> FloatArray:
 
 
 def cluster(brokers: Mapping[str, Fields], bundles: Mapping[str, Fields], now: float = 0.0) -> ClusterLoad:
-    """A cluster of these brokers and bundles. A bundle of a broker that `bundles` lacks has never been measured.
+    """A cluster of these brokers and bundles. A broker's bundle that is not in `bundles` has never been measured.
 
     Raises `InvalidRecordingError` when two brokers list the same bundle.
     """

@@ -4,8 +4,8 @@ A recording has the brokers' reports (smoothed usage, heaviest bundles), which t
 classes visit brokers in the order of a Java map, ours by name. So the brokers of a recording get names that begin with
 their position in that map.
 
-Pulsar's partial sort determines the order of bundles of equal weight. Our strategies use the name instead. So that sort
-is implemented here, where its order is compared.
+Pulsar's partial sort determines the order of bundles of equal weight. Our strategies use the name instead. So this
+module implements that sort, to compare its order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def broker_load_data(given: Input) -> Answer:
             "weighted_max_ema": memory["brokers"]["ema"]["broker"],
             "msg_throughput_ema": memory["brokers"]["throughput"]["broker"],
         }
-        rounds.append({**averages, "max_resource_usage": float(largest) / 100})  # divided in 64 bits, unlike elsewhere
+        rounds.append({**averages, "max_resource_usage": float(largest) / 100})  # only here Pulsar divides as double
     return {"rounds": rounds}
 
 
@@ -118,7 +118,8 @@ class _Scene:
     def walked(self) -> list[str]:
         """The brokers in the order of the recorder's map.
 
-        It was filled by ``computeIfAbsent``, which puts a key in front of its slot and grows only at the next call.
+        ``computeIfAbsent`` has filled that map. It puts a key in front of its slot. The map grows only at
+        the next call.
         """
         return hash_map_order(reversed(self.brokers), self._slots)
 
@@ -275,7 +276,7 @@ def _is_reported(name: str, entry: Mapping[str, Any], excluded: tuple[str, ...])
 
 
 def _heaviest(bundles: Mapping[str, Mapping[str, Any]], count: int) -> list[str]:
-    """Names of the `count` heaviest, lightest first."""
+    """Names of the `count` heaviest bundles, lightest first."""
     count = min(count, len(bundles))
     ordered = partition_sort(_weighed(bundles), count) if count > 0 else []
     return [name for _, name in reversed(ordered)]

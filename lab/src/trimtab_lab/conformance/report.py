@@ -69,7 +69,7 @@ def _texts(values: Sequence[Any]) -> bool:
 
 
 def _same(expected: Any, got: Any, *, exact: bool) -> bool:
-    """Whether leaves are equal. A number that JSON cannot express is recorded as text: ``NaN``, ``Infinity``."""
+    """Whether two values are equal. A number that JSON cannot express is recorded as text: ``NaN``, ``Infinity``."""
     if isinstance(got, float):
         wanted = float(expected) if _numeric(expected) else math.nan
         both_nan = math.isnan(got) and _numeric(expected) and math.isnan(wanted)

@@ -16,7 +16,7 @@ from trimtab_lab.simulation.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run. name: the scenario's."""
+    """One run. name: of the scenario."""
 
     name: str
     scenario: Scenario

@@ -38,7 +38,7 @@ class PlayedBudget:
         return cls(BudgetRules(settings.name, holder), settings.pulsar is not None)
 
     def withheld(self, load: ClusterLoad) -> ClusterLoad:
-        """The load, with bundles withheld that the budget does not let move now."""
+        """The load. Its `withheld` then includes the bundles that the budget does not allow to move now."""
         names = {name: name for name in self._ledger.days if name in load.bundles.index}
         held = too_dear(self._tally(load), _prices(load), names)
         return replace(load, withheld={**load.withheld, **dict.fromkeys(held, Reason.DISRUPTION_BUDGET)})
@@ -47,7 +47,7 @@ class PlayedBudget:
         """The orders that may be carried out now.
 
         A split counts as a move to where the bundle was. paid: whether the orders are charged; False if the real moves
-        are.
+        are charged instead.
         """
         tally, prices = self._tally(load), _prices(load)
         reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]

@@ -164,7 +164,7 @@ def _surges(scenario: Scenario, machines: _Machines, bundles: _Bundles, real: Fl
 
 
 def _closest(size: FloatArray, wanted: FloatArray, among: BoolArray) -> int:
-    """Row of the bundle, `among` some, whose size is closest to the wanted one."""
+    """Row of the bundle whose size is closest to the wanted one. among: the bundles to choose from."""
     return int(np.argmin(np.where(among, np.abs(size - wanted), np.inf)))
 
 

@@ -69,7 +69,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--against",
         metavar="NAMES",
         default="",
-        help="other strategies, separated by commas, or `all`; Shedder/Pulsar plays as Pulsar runs it",
+        help="other strategies, separated by commas, or `all`; Shedder/Pulsar runs the shedder as Pulsar does",
     )
     parser.add_argument("--seeds", type=_positive, default=5, help="number of runs of each strategy (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first run (default 1)")

@@ -111,7 +111,7 @@ def contenders() -> Iterator[Contender]:
 
 
 def shown() -> list[Contender]:
-    """The contenders in tables: as Pulsar decides where Pulsar runs them, and corrected under Trimtab."""
+    """The contenders in tables: under Pulsar with its original decisions, and under Trimtab with corrected ones."""
     found = []
     for who in contenders():
         wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA

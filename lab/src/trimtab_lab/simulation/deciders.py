@@ -126,7 +126,7 @@ class _Placing:
         return int(choice.brokers[self.rng.integers(len(choice.brokers))]) if len(choice.brokers) else -1
 
     def house(self, bundle: int) -> None:
-        """Give a bundle without an owner one. The placement remembers this choice, but not those after shedding."""
+        """Give a bundle its first owner. The placement remembers this choice, but not the choices after shedding."""
         broker = self.best(bundle)
         if broker >= 0:
             self.memory = dict(self._choosing.chosen(bundle, broker, self.cluster, self.memory))
@@ -176,7 +176,7 @@ class UnderTrimtab:
         )
         self.memory, plan = decision.memory, decision.plan
         if not balances:
-            if plan.splits:  # they are not made, so their hits stay
+            if plan.splits:  # they are not made, so the hit counts stay
                 self.memory = replace(self.memory, splitter=before.splitter)
             plan = replace(plan, moves=tuple(move for move in plan.moves if move.reason in EVACUATIONS), splits=())
         orders = admit(Orders((*given, *plan.moves), plan.splits))
@@ -186,7 +186,7 @@ class UnderTrimtab:
         return orders
 
     def resume(self, memory: Memory, moves: Sequence[tuple[float, int]]) -> None:
-        """Continue from the state of another decider. moves: (epoch seconds, number) in the last hour."""
+        """Continue from the state of another decider. moves: (epoch seconds, number of moves) in the last hour."""
         self.memory, self._moved = memory, deque(moves)
 
     def forget(self) -> None:

@@ -20,7 +20,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import MOVING, measured_percent
 
 EVERY = 0.1
-"""Least seconds between two pictures. Drawing one takes a few milliseconds."""
+"""Minimum seconds between two pictures. Drawing one takes a few milliseconds."""
 
 WARM = 70.0
 """Percent from which a bar is yellow. From `OVERLOADED` on it is red."""

@@ -38,9 +38,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 452.0, 76.0, 226.0
 _TICKS, _FOOT = 276.0, 296.0
 _HEAD, _LEGEND = 34.0, 30.0
 _SAMPLES = 600
-"""Most points of one line. Over a longer run, each point is a mean."""
+"""Maximum number of points in a line. Over a longer run, each point is a mean."""
 _BINS = 60
-"""Most ticks of moves. Over a longer run, each tick counts several minutes."""
+"""Maximum number of ticks for moves. Over a longer run, each tick counts several minutes."""
 _MARKS = 6
 _STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 240, 480, 720, 1440, 2880)
 """Minutes between two marks on the axis of time."""

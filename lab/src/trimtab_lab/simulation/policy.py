@@ -79,7 +79,7 @@ def rounds(interval: float) -> int:
 
 
 def policies(files: Sequence[str]) -> list[PolicyPlayer]:
-    """The policies in manifests. If a name occurs twice, its file comes before it. Raises `CommandError`."""
+    """The policies in manifests. A name that occurs twice gets its file as a prefix. Raises `CommandError`."""
     found = [player for file in files for player in _of_file(file)]
     names = [player.name for _, player in found]
     return [replace(p, name=f"{file}:{p.name}") if names.count(p.name) > 1 else p for file, p in found]

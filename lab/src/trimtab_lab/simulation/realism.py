@@ -45,19 +45,19 @@ class Knee(ScenarioPart):
     at: Annotated[float, Field(gt=0, lt=1)] = 0.7
     """Ratio of usage above which further traffic costs more."""
     factor: Annotated[float, Field(ge=1, le=10)] = 1.5
-    """How many times as much it costs there."""
+    """How many times as much CPU further traffic then costs."""
 
 
 class Batching(ScenarioPart):
-    """CPU rises more slowly than traffic: a busy broker handles several messages together. An idle one costs CPU."""
+    """CPU rises more slowly than traffic: a busy broker handles several messages together. Idle ones use CPU, too."""
 
     exponent: Annotated[float, Field(ge=0.3, le=1)] = 0.65
     """Exponent of the traffic, as a ratio of what fills the machine: 1 is linear; measured 0.6 to 0.7."""
     idle: Annotated[float, Field(ge=0, le=0.5)] = 0.1
     """Ratio of the machine that a broker without load takes: measured 0.03 of 0.3 cores."""
     growth: Annotated[float, Field(ge=0.1, le=1)] = 1
-    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 costs in proportion; measured
-    0.2 for one topic."""
+    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 is linear; measured 0.2 for
+    one topic."""
 
 
 class Failures(ScenarioPart):

@@ -29,7 +29,7 @@ class Record:
     imbalance: (rounds + 1,) percentage points: the range of the brokers' distances from their target usage, without
                noise. The first value is before any move, each other one after the round's moves have landed.
     pressure:  (rounds + 1, n) usage (ratio) if all traffic were served, without noise; NaN for absent brokers.
-    overshoot: (rounds,) most percentage points above its target of a broker that has just received more than it gave.
+    overshoot: (rounds,) most percentage points by which a broker that received more than it gave is above its target.
     moves, splits: (rounds,) number of bundles that the decider moved for balance, and that it split.
     cut:       ratio of the cluster's clients that lost their connection, counted each time.
     again:     moves of bundles that had moved before.

@@ -30,7 +30,7 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 CATALOGUE_FILE = "*.yaml"
 
 MOST_BROKERS, MOST_TENANTS = 10_000, 1000
-"""Most brokers and tenants of a scenario: a run holds a row for each pair."""
+"""Maximum number of brokers and of tenants in a scenario: a run holds a row for each pair."""
 
 
 class InvalidScenarioError(ValueError):
@@ -54,13 +54,13 @@ class MetricsOptions(ScenarioPart):
     missing: Ratio = 0
     """Chance per broker and round that its CPU is not measured."""
     stale: Ratio = 0
-    """Chance per broker and round that its last report is shown again."""
+    """Chance per broker and round that the metrics show its last report again."""
     newest: Annotated[float, Field(gt=0, le=1)] = 1
     """Weight of the newest sample in the shown figures of brokers; the earlier average has the rest."""
     bundles_late: Annotated[int, Field(ge=0, le=30)] = 0
     """Rounds by which the figures of bundles are older than those of brokers."""
     scrape: Annotated[int, Field(ge=0, le=59)] = 0
-    """Most seconds between the windows of brokers: each shows a rate over a minute that ended earlier."""
+    """Each broker shows a rate over a minute that ended earlier, by at most this many seconds."""
 
 
 class SplittingOptions(ScenarioPart):
@@ -96,7 +96,7 @@ class Scenario(ScenarioPart):
     realism: Realism = Realism()
     """Further effects of real clusters."""
     settled: Round | None = None
-    """The round from which the time to balanced counts; none: the end of the last event."""
+    """The round from which the time until the brokers are balanced counts; none: the end of the last event."""
 
     @model_validator(mode="after")
     def check_brokers(self) -> Self:
@@ -202,7 +202,7 @@ class Scenario(ScenarioPart):
 
     @property
     def event(self) -> int:
-        """The round in which the last event is over. The time to balanced counts from there."""
+        """The round in which the last event is over. The time until the brokers are balanced counts from there."""
         if self.settled is not None:
             return self.settled
         ends = [last_round(event, len(self.rows(_brokers_of(event)))) for event in self.events]

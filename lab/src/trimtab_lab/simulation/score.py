@@ -11,7 +11,7 @@ from trimtab_lab.simulation.scenario import Goal
 from trimtab_strategies.model.cluster_load import BoolArray
 
 LEVEL = 20.0
-"""Percentage points of imbalance below which a cluster counts as balanced. Most strategies leave 10 above the mean."""
+"""Points of imbalance below which a cluster counts as balanced. Most strategies tolerate 10 above the mean."""
 
 OVERLOADED = 0.85
 """Ratio of usage above which Pulsar calls a broker overloaded."""
@@ -31,7 +31,7 @@ class RunScore:
     repeated:  moves of bundles that had moved before in the run.
     backward:  moves to a broker with more usage than the source, see `Record`.
     area:      imbalance in percentage points, mean over all rounds. left: mean of the last three rounds.
-    overshoot: the most percentage points of a broker above its target after it had received more than it gave.
+    overshoot: most percentage points by which a broker was above its target after it received more than it gave.
     overload:  broker-minutes above `OVERLOADED`.
     unserved:  percent of the wanted traffic that was not served.
     latency:   milliseconds of a publish (99th percentile), the 95th percentile of all brokers and rounds.

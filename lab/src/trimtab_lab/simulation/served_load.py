@@ -1,4 +1,4 @@
-"""The traffic that is served of what clients want, and its costs for each broker: CPU, network and saturation.
+"""The part of the wanted traffic that brokers serve, and what it costs them: CPU, network and saturation.
 
 A broker needs CPU in proportion to the traffic and the messages of its bundles, on top of the load of other programs. A
 full machine serves only a part: it shows 100 % CPU (or a full network) and less traffic than its clients want.
@@ -31,7 +31,7 @@ class Served:
 def by_broker(owner: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum of `values` (m,) by broker (count,); those of broker -1 are left out."""
     sums = np.bincount(owner + 1, weights=values, minlength=count + 1)[1:]
-    return sums.astype(np.float64, copy=False)  # numpy makes integers of an empty sum
+    return sums.astype(np.float64, copy=False)  # without bundles numpy returns integers
 
 
 def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray, serving: IntArray) -> FloatArray:
@@ -47,7 +47,7 @@ def usage(world: World, state: RunBundles, load: FloatArray, foreign: FloatArray
 
 
 def pressure(world: World, step: int, state: RunBundles) -> FloatArray:
-    """`usage` (n,) of the load without noise, with the present owners."""
+    """`usage` (n,) of the load without noise, with the current owners."""
     return usage(world, state, world.real[step][state.origin] * state.share, world.foreign[step], state.serving)
 
 

@@ -1,7 +1,7 @@
 """What the metrics show: snapshots of a run as `ClusterLoad`, with the false values that the scenario requests.
 
 Bundles are measured exactly, but perhaps late. The CPU of brokers may be noisy, spike, be missing, or come from an old
-report. Their figures may be averages, or rates over a minute that ended some seconds ago.
+report. The figures of brokers may be averages, or rates over a minute that ended some seconds ago.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.usage import sum_by_broker
 
 HOT = 0.1
-"""Ratio of a broker's CPU that a bundle must cause for its topics to be known."""
+"""The topics of a bundle are known if it takes at least this ratio of a broker's CPU."""
 
 MEMORY_USED, MEMORY_LIMIT = 3.0, 10.0
 """Heap of every broker. It does not move with bundles."""
@@ -37,7 +37,7 @@ MEMORY_USED, MEMORY_LIMIT = 3.0, 10.0
 
 @dataclass
 class _Report:
-    """Figures of all brokers as they were taken: usage (n, 5), traffic (n, 4), age (n,) seconds."""
+    """Figures of all brokers at the time of a report: usage (n, 5), traffic (n, 4), age (n,) seconds."""
 
     usage: FloatArray
     traffic: FloatArray
@@ -64,7 +64,7 @@ class ShownMetrics:
         self._names: tuple[int, tuple[str, ...]] = (0, ())
 
     def see_before(self, state: RunBundles, served: Served) -> None:
-        """Let a minute that precedes the first round enter the averages of brokers."""
+        """Add a minute before the first round to the averages of brokers."""
         self._average(self._taken(state, served))
 
     def snapshot(self, step: int, state: RunBundles, served: Served, owner: IntArray, moving: IntArray) -> ClusterLoad:

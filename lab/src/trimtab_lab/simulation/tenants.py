@@ -53,7 +53,7 @@ class Bursts(ScenarioPart):
     chance: Ratio
     """Chance of a burst per round."""
     factor: Positive
-    """How many times as much the bundles carry."""
+    """Factor on the traffic of the bundles."""
     together: bool = False
     """Whether the tenant's bundles burst together; otherwise those of each broker do."""
 
@@ -116,7 +116,8 @@ class Tenant(ScenarioPart):
     topics: Annotated[int, Field(ge=1, le=1000)] = 10
     """Topics of a bundle, between which it can be split. The logarithm of their traffic has a deviation of 0.5."""
     sessions: Annotated[float, Field(gt=0, le=1000)] = 20
-    """Producers and consumers of an average bundle. They grow with the square root of traffic, times a lognormal."""
+    """Producers and consumers of an average bundle. They grow with the square root of traffic, times a lognormal
+    factor."""
     jitter: Ratio = 0.15
     """Traffic of each bundle varies uniformly within this ratio: noise."""
     bursts: Bursts | None = None

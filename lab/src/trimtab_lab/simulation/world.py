@@ -35,7 +35,7 @@ _HALVINGS = 50
 class Pieces:
     """The topics between which bundles can be split; t rows, by bundle.
 
-    bundle: (t,) row of the bundle. place: (t,) hash, ascending within a bundle. share: (t,) ratio of its traffic.
+    bundle: (t,) its row. place: (t,) hash, ascending within a bundle. share: (t,) ratio of the bundle's traffic.
     """
 
     bundle: IntArray
@@ -63,10 +63,10 @@ class World:
     """The input of a run: n brokers, m bundles, `rounds` rounds of a minute.
 
     cores, speed, nic: (n,) of each machine; bytes/s that a core serves; bytes/s of the network in each direction.
-    foreign:  (rounds, n) cores that other programs on it use.
+    foreign:  (rounds, n) cores that other programs on the machine use.
     present:  (rounds, n) whether the broker exists.
     real:     (rounds, m) bytes/s, in and out, that a bundle's clients want, without noise.
-    noise:    (rounds, m) factor on it.
+    noise:    (rounds, m) factor on `real`.
     before:   (k, m) factor on the first round's traffic in the k minutes before it; bundles were already measured then.
     message, fanout: (m,) bytes per message; how often each is read.
     sessions: (m,) producers and consumers.
@@ -117,12 +117,12 @@ class World:
 
     @cached_property
     def cost(self) -> FloatArray:
-        """Bytes/s of CPU work that a byte/s of each bundle's traffic makes, (m,): 1 without a price per message."""
+        """Bytes/s of CPU work that a byte/s of each bundle's traffic causes, (m,): 1 without a price per message."""
         cost: FloatArray = 1 + self.realism.message_price / self.message
         return cost
 
     def work(self, load: FloatArray, origin: IntArray, share: FloatArray) -> FloatArray:
-        """Bytes/s of CPU work that `load` (k,) of bundles makes. origin, share: (k,) as in `RunBundles`.
+        """Bytes/s of CPU work that `load` (k,) of bundles causes. origin, share: (k,) as in `RunBundles`.
 
         It is proportional to `load`, unless bundles that grow get cheaper (`Batching.growth`).
         """

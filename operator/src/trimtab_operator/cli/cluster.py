@@ -156,7 +156,7 @@ minute that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
-    """The operator's Lease in each namespace of `policies`: None if there is none, absent if it can't be read."""
+    """The operator's Lease by namespace of `policies`: None if there is none, no entry if it can't be read."""
     found: dict[str, Object | None] = {}
     for namespace in sorted({policy["metadata"].get("namespace", "") for policy in policies}):
         try:

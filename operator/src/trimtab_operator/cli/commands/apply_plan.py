@@ -171,7 +171,7 @@ async def _checked(
 
 
 def _others(cluster: ClusterState, moves: Mapping[str, SavedMove], why: Mapping[str, str]) -> Iterator[MoveReport]:
-    """The moves that are not to be made: those that have landed already, and those that are refused."""
+    """The moves that are not made: those that have landed already, and those that are refused."""
     for name, move in moves.items():
         record = cluster.stores.bundles.items.get(name)
         here = record is not None and record.owner == move.destination
@@ -198,7 +198,7 @@ def _check_age(arguments: argparse.Namespace, plan: MovePlan, settings: Settings
     if age > most:
         limit = f"--max-age {length(most)}" if arguments.max_age is not None else "approval.expiresAfter of its policy"
         raise CommandError(
-            f"the {KIND} was made {length(age)} ago, and may be {length(most)} old ({limit}): "
+            f"the {KIND} was made {length(age)} ago, and may be at most {length(most)} old ({limit}): "
             f"save a new one with `trimtab plan {plan.policy} -n {plan.namespace} --save {arguments.file}`, "
             "or give a longer --max-age"
         )

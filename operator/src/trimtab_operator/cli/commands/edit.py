@@ -148,7 +148,7 @@ async def _set(api: Api, arguments: argparse.Namespace) -> int:
 
 
 def object_name(bundle: str) -> str:
-    """Name of the Bundle object, given that or the name in Pulsar. Raises `CommandError`."""
+    """Name of the Bundle object. bundle: this name, or the name in Pulsar. Raises `CommandError`."""
     if "/" not in bundle:
         return bundle
     try:

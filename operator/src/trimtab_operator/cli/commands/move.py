@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Requested:
-    """A move of the Bundle object `name`. written: whether it was needed."""
+    """A move of the Bundle object `name`. written: whether a write was needed."""
 
     name: str
     source: str

@@ -57,7 +57,7 @@ class MoveReport:
 
     @property
     def line(self) -> str:
-        """That the move would not be made, and why."""
+        """A line that says why the move would not be made."""
         return f"would not move {self.move.name} to {self.move.destination or 'no broker'}: {self.state}: {self.text}"
 
     def as_data(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class HandMoves:
             except CommandError as error:
                 self._end(move, MoveState.FAILED, str(error))
             except ApiUnavailableError as error:
-                self._end(move, MoveState.FAILED, f"it may have been written, no answer came: {error}")
+                self._end(move, MoveState.FAILED, f"no answer came, so it may have been written: {error}")
 
     async def finish(self, api: Api) -> list[MoveReport]:
         """Follow the pending moves, write the others, and return the outcome of each. Raises `ApiError`."""

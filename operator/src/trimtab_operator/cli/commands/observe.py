@@ -47,14 +47,13 @@ _INSIDE = 3
 """With --url, topics are measured for this many bundles with the most messages, and as many with the most bytes."""
 
 _NO_BUNDLES = (
-    "brokers report no bundles, as under Pulsar's extensible load manager; with --policy, topics are summed up to "
-    "bundles by the ranges of the Bundle objects"
+    "brokers report no bundles, as under Pulsar's extensible load manager; with --policy, the load of a bundle is the "
+    "sum of the topics in the range of its Bundle object"
 )
 
 _DESCRIPTION = """\
 Show the load of a cluster as Trimtab measures it: how busy each broker is, whether its data is trusted, which bundles
-(and topics, if known) are the hottest, and what is wrong with the data. It changes nothing in the
-cluster.
+(and topics, if known) are the hottest, and what is wrong with the data. It changes nothing in the cluster.
 
 The load comes from one of three sources:
   --policy NAME -n NS    the live cluster of a BalancingPolicy, by kubeconfig
@@ -186,7 +185,7 @@ async def _print_load(arguments: argparse.Namespace) -> None:
 
 
 async def _again_and_again(read: Callable[[], Awaitable[Shown]], pause: float | None) -> AsyncGenerator[Shown]:
-    """Repeat `read`. Until it has succeeded once, a failure is raised. Later ones are printed, and `read` is retried.
+    """Repeat `read`. Until it has succeeded once, a failure is raised. Later failures are printed and retried.
 
     pause: seconds before a retry; None raises every failure.
     """

@@ -18,7 +18,7 @@ _NEW_UID = "00000000-0000-0000-0000-000000000000"
 """The uid of a policy that is not in the cluster: no object has it as its owner."""
 
 _NOT_YET_CREATED = "9999-12-31T23:59:59Z"
-"""The creation time of a policy that is not in the cluster: after that of every other policy."""
+"""The creation time of a policy that is not in the cluster: later than that of every other policy."""
 
 
 def given_policy(arguments: argparse.Namespace) -> dict[str, Any] | None:

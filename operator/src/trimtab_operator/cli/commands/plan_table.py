@@ -52,7 +52,7 @@ _SHOWN = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": N
 _HEADINGS = {"cpu": "CPU", "memory": "Memory", "networkIn": "Net in", "networkOut": "Net out"}
 
 _NOTICEABLE = 0.1
-"""Percentage points below which prediction and measurement count as equal."""
+"""Difference in percentage points below which prediction and measurement count as equal."""
 
 
 def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
@@ -122,7 +122,7 @@ def _rounded(value: float) -> float | None:
 
 
 def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str = "") -> None:
-    """Print a summary, then brokers, splits, moves, and what is held back. headline: instead of the policy's own."""
+    """Print a summary, then brokers, splits, moves, and what is held back. headline: replaces the policy's own."""
     plan = foreseen.plan
     screen.print(Text(headline or _headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))

@@ -206,13 +206,13 @@ async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -
 
 
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
-    """Set policies that switched off Pulsar's balancer to DryRun. Returns whether all are. Raises `ApiError`."""
+    """Set policies that switched off Pulsar's balancer to DryRun. Returns whether all were set. Raises `ApiError`."""
     policies = await _objects(api, POLICIES, arguments.namespace)
     return all([await _set_dry_run(api, arguments, policy) for policy in policies if has_it_off(policy)])
 
 
 async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[str, Any]) -> bool:
-    """Set a policy to DryRun. Returns whether it is: a failure must not prevent the restore of Pulsar's balancer."""
+    """Set a policy to DryRun. Returns whether that worked: a failure must not prevent restoring Pulsar's balancer."""
     name = policy["metadata"]["name"]
     try:
         if not arguments.dry_run:

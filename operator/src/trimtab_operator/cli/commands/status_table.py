@@ -188,7 +188,7 @@ def print_budget(screen: Console, budget: BudgetStatus) -> None:
         columns = ("Budget", "Of", "Bound", "Spent", "Left", "Frees at")
         print_grid(screen, Grid("", columns, rows, columns[2:5], spare=("Of",)))
     if budget.overridden:
-        text = f"{counted(budget.overridden, 'move')} beyond it in the last hour: a drain, a lost broker or a user"
+        text = f"{counted(budget.overridden, 'move')} beyond the budget in the last hour: drains, lost brokers, users"
         screen.print(Text(f"  {text}"))
     if budget.pace is not None:
         screen.print(Text(f"  {counted(budget.pace, 'pending move')} at a time to the broker with the longest gaps"))

@@ -154,7 +154,7 @@ _STYLES = {Level.ERROR: "red", Level.WARNING: "yellow", Level.NOTICE: "dim"}
 
 
 def _lines(found: Sequence[Finding], arguments: argparse.Namespace) -> None:
-    """Print a line for each finding, in the format of compilers, which editors know. Lines are not folded, for grep."""
+    """Print a line for each finding, in the format of compilers, for editors. Lines are not folded, for grep."""
     screen = console(arguments.color)
     for f in found:
         subject = f": {f.subject}: " if f.subject else ": "
