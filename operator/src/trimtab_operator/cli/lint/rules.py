@@ -1,6 +1,6 @@
 """Rules of `trimtab lint` about a policy that the API server would accept: settings that are risky or have no effect.
 
-Each rule stands for a mistake that can unbalance a cluster. Facts that are only good to know are notices.
+A warning is about a mistake that can unbalance a cluster. A notice is about a fact that is only good to know.
 `trimtab.dev/lint-ignore: "rule, rule"` on an object silences these rules for it.
 """
 

@@ -67,7 +67,7 @@ class BundleExplanation:
         return manual_move_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
     def _recorded_in(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with the bundle, or a manual move before it, if the bundle is still where that put it."""
+        """What a decision did with the bundle; or the manual move before it, if the bundle is still on that broker."""
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)
@@ -135,13 +135,13 @@ class BundleExplanation:
         return found
 
     def _asked_by(self) -> str:
-        """Who requested a pending move, and whether its broker exists; empty if the operator requested it."""
+        """Who requested a pending move, and whether its destination exists; empty if the operator requested it."""
         if (manual := self.facts.manual_move) is None:
             return ""
         return f", requested{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
 
     def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
-        """The main reason, its figures, and what else holds it."""
+        """The main reason why the bundle stays, its figures, and what else holds the bundle."""
         holds = self.holds()
         if record is not None and record.refusal is not None and not self.facts.paused:
             holds.insert(0, (record.refusal.reason, record.refusal.detail))
@@ -185,14 +185,14 @@ class BundleExplanation:
         return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
 
     def _elsewhere(self, record: DecisionRecord, move: MoveView) -> Answer:
-        """It moved, and is on another broker now."""
+        """The answer for a bundle that moved, and is on another broker now."""
         reason, why = self._placed()
         before = f"before that it moved from {move.source or 'no owner'} to {move.destination}"
         text = f"{self.name}: it is on {self.owner or 'no broker'} now: {why}; {before}"
         return self._answer(record, text, reason, [*decided(record, self.facts, self.records), *self._costs()])
 
     def _placed(self) -> tuple[Reason, str]:
-        """Why it is on its broker, by the assignment in its object."""
+        """Why the bundle is on its broker, from the assignment in the Bundle object."""
         bundle = self.facts.bundle
         word = bundle.desired_for if bundle is not None else ""
         reason = Reason(word) if word in set(Reason) else Reason.ADOPTED
@@ -252,7 +252,7 @@ class BundleExplanation:
         return f"not {broker}: {at}{SENTENCES[reason].why}"
 
     def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
-        """It moves, but to another broker than `to`."""
+        """The answer for a bundle that moves, but to another broker than `to`."""
         single = next((other for other in move.rejected if other.broker == to), None)
         reason = move.against(to)
         if reason is None:
@@ -271,7 +271,7 @@ class BundleExplanation:
         return self._answer(record, f"{chosen}: {because(reason, at)}", reason, lines, to=to)
 
     def _divided(self, record: DecisionRecord, split: SplitView) -> Answer:
-        """It is split, or would be."""
+        """The answer for a bundle that is split, or would be."""
         would = f"would be split into {split.children}"
         text = f"{self.name} is split into {split.children}: {because(split.reason)}"
         reason = split.outcome or split.reason
