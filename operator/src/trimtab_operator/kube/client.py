@@ -253,7 +253,7 @@ class Api:
     ) -> dict[str, Any]:
         """Apply an object server-side: create it, or set the fields in `body` and own them as `manager`.
 
-        force: also take over fields that other managers own. `ConflictError`: one of them has set another value.
+        force: also take over fields that other managers own. `ConflictError`: such a manager has set another value.
         """
         query = {"fieldManager": manager, "fieldValidation": "Strict", **({"force": "true"} if force else {})}
         url = request_url(ref.path(namespace, body["metadata"]["name"]), **query)

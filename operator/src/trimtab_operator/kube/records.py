@@ -1,4 +1,4 @@
-"""Records of Bundle, BundleSplit and TopicNamespace objects. They are small: there may be 60,000 bundles."""
+"""Records of Bundle, BundleSplit and TopicNamespace objects. They are small, because there may be 60,000 bundles."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class BundleRecord:
         return self.desired_for in SEEN
 
     def __eq__(self, other: object) -> bool:
-        """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""
+        """Equal at the same resourceVersion (because of NaN, a record could differ from itself)."""
         if not isinstance(other, BundleRecord):
             return NotImplemented
         return (self.name, self.resource_version) == (other.name, other.resource_version)
