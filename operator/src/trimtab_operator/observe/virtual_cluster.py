@@ -30,7 +30,7 @@ from trimtab_strategies.usage import with_moves_in_flight
 STALE = 86400.0
 """Seconds without a cycle after which virtual owners are of no use any more."""
 
-_KNOWN = 0.5  # ratio of the bundles that the last cycle must have had too
+_KNOWN = 0.5  # fraction of the bundles that the last cycle must have had too
 
 
 @dataclass(frozen=True, slots=True)

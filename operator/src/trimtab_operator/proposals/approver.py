@@ -142,7 +142,7 @@ class Approver:
         return failed_criterion(settings.auto_approval, proposal, findings) or pulsar_balancer_active(self.cluster.link)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
-        """Report that nothing can be approved while the policy is refused. The next round reports what can.
+        """Report that nothing can be approved while the policy is refused. The next round reports what can be approved.
 
         generation: of the policy that was read. Raises `ApiError`.
         """
@@ -256,7 +256,7 @@ class Approver:
         return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event, by: str) -> str:
-        """Carry out a command of `by` that the table allows; returns a text with the result."""
+        """Carry out a command of `by` that the table allows. Returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
             execution = Execution(standing.proposal, self.cluster.now(), by=by)

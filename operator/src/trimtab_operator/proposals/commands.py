@@ -25,7 +25,7 @@ _TRIES = 4
 class Asked:
     """A command. word: value of the annotation. pinned: id of the proposal that it is for; empty for any.
 
-    by: name of the user who gives it; empty if it names none.
+    by: name of the user who gave it; empty if the annotations name none.
     """
 
     word: str
