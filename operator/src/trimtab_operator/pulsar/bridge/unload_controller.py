@@ -1,9 +1,9 @@
 """`UnloadController`: starts unloads, a few at a time, until bundles are at their desired owners; repeats failed ones.
 
-For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If that is not the
-destination, it unloads the bundle with that destination. It then reads the owner again, because the answer to an unload
-says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in
-the objects and in Pulsar, so a new leader can continue.
+For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If the owner is not the
+destination, the attempt unloads the bundle to the destination. It then reads the owner again, because the answer to an
+unload says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state
+is in the objects and in Pulsar, so a new leader can continue.
 
 A failed attempt is repeated after a pause (`Backoff`). The pause doubles with each failure, because each unload
 disconnects clients.

@@ -53,7 +53,7 @@ def _present(context: ssl.SSLContext, credentials: Credentials) -> None:
         file.write(f"{credentials.certificate}\n{credentials.key}\n")
         file.flush()
         try:
-            context.load_cert_chain(file.name, password="")  # without it OpenSSL would ask at the terminal
+            context.load_cert_chain(file.name, password="")  # without a password OpenSSL would ask at the terminal
         except ssl.SSLError as error:
             raise CredentialsError(f"certificate and key are not a pair in PEM form ({error.reason})") from None
 
@@ -74,7 +74,7 @@ RETRY_AFTER = 5.0
 
 
 LONGEST_RETRY = 300.0
-"""Maximum of this pause in seconds. Each refused token in a row doubles the pause. An accepted token resets it."""
+"""Maximum of this pause, in seconds. Each refused token in a row doubles the pause. An accepted one resets it."""
 
 
 ISSUER_TIMEOUT = 10.0
@@ -332,7 +332,7 @@ class Identity(Protocol):
         """The credentials with TLS, for another HTTP client. Raises `PulsarError`."""
 
     async def refused(self, headers: Mapping[str, str]) -> bool:
-        """Report that brokers refused these `headers` (401); returns whether there are newer ones."""
+        """Report that brokers refused these `headers` (401). Returns whether there are newer ones."""
 
     async def aclose(self) -> None:
         """Stop background work."""
