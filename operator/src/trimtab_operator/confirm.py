@@ -35,7 +35,7 @@ from trimtab_strategies.model import Reason
 
 @dataclass(frozen=True, slots=True)
 class DesiredOwner:
-    """Write `owner` as the desired owner of a bundle, because of `reason`."""
+    """A desired owner to write: `owner` for `bundle`, because of `reason`."""
 
     bundle: BundleRecord
     owner: str
@@ -165,7 +165,7 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 
 
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
-    """The new desired owner of a bundle that another broker serves: that broker, or the old one if it is pinned.
+    """The new desired owner of a bundle that another broker serves: that broker, or the old one of a pinned bundle.
 
     A child of a split that had no desired owner counts as found, not as moved.
     """

@@ -1,8 +1,8 @@
 """Outcomes of recorded decisions: how each move ended, and what was measured afterwards. Pure.
 
 The Bundle objects say how a move ended. So the outcome is also known after a restart, and for a proposal that a person
-approved an hour later. The result for a broker comes from the first cycle that starts at least one window of the rates
-after the last move has landed. In earlier cycles, the broker's rates include time before that move.
+approved an hour later. The result for a broker comes from the first cycle that starts at least one rate window after
+the last move has landed. In earlier cycles, the broker's rates include time before that move.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Detects other clients that move a policy's bundles. Quarantines bundles, and pauses a policy that competes."""
+"""Detects other clients that move a policy's bundles.
+
+It quarantines flapping bundles, and pauses a policy whose moves another balancer reverts.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,7 @@ def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
 def quarantined(
     before: Mapping[str, float], flapped: Iterable[str], until: float, now: float, gone: Iterable[str]
 ) -> dict[str, float]:
-    """End of the quarantine (epoch seconds) by bundle: of `flapped`, and of `before` where it is not over.
+    """Ends of quarantines (epoch seconds) by bundle: those of `flapped`, and those in `before` that are not over.
 
     gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`. An older one would if
     the policy's quarantine is shorter now, or if the clock was set back.
@@ -142,7 +145,7 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # the generation before the write, as for other moves: the policy's next move has the one after it
+                # a charge has the generation before its write; the current one is for the policy's next charge
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)

@@ -193,7 +193,7 @@ class Api:
     async def credentials(self) -> dict[str, Any]:
         """The server and our credentials for another client, under the field names of `kopf.ConnectionInfo`.
 
-        They are read again on each call, because tokens rotate. Call it again when the server answers 401.
+        Both are read again on each call, because tokens rotate. Call it again when the server answers 401.
         """
         return await self._connection.credentials()
 

@@ -45,7 +45,7 @@ LAST_EPOCH = 2**31 - 1
 
 _CHANCE = random.SystemRandom()
 _ATTEMPTS = 3
-"""Attempts without an answer that fit into the deadline."""
+"""Number of attempts without an answer that fit into the deadline."""
 
 
 class LeaseLostError(RuntimeError):
@@ -63,7 +63,7 @@ def own_identity() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """Identity of a candidate, and the times of the Lease. Raises `ValueError` for times that let two lead.
+    """Identity of a candidate, and times of the Lease. Raises `ValueError` for times that let two processes lead.
 
     name:     of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.

@@ -2,7 +2,7 @@
 
 It needs little memory: each object becomes a record as soon as its page is read, and its JSON is dropped. 60,000
 bundles take well below 100 MB. After a gap that the server can't bridge (410), the store lists everything again and
-compares, so that it notices objects that were deleted meanwhile. Kopf's own watch does not.
+compares, so that it notices objects that were deleted meanwhile. Kopf's own watch does not notice them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Subscriber = Callable[[T | None, T | None], None]
 
 RESUMES = 5
-"""Failed attempts in a row to resume a watch, after which everything is listed again."""
+"""After this many failed attempts in a row to resume a watch, everything is listed again."""
 
 TURN = 0.01
 """Seconds of reading objects before the store yields to the event loop."""

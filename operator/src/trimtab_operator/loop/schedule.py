@@ -98,7 +98,7 @@ def _within(spans: Iterable[tuple[float, float]], at: float) -> bool:
 
 
 def _spans(windows: Iterable[Window], now: float) -> Iterator[tuple[float, float]]:
-    """Beginning and end (epoch seconds) of each occurrence around `now`."""
+    """Beginning and end (epoch seconds) of each occurrence of `windows` around `now`."""
     order = list(Day)
     for window in windows:
         zone, days = ZoneInfo(window.time_zone), {order.index(day) for day in window.days} or set(range(7))

@@ -41,7 +41,7 @@ MeasurePast = Callable[[float], Future[CycleSamples | None]]
 async def with_recent(
     cluster: ClusterState, settings: Settings, load: ClusterLoad, past: MeasurePast | None = None
 ) -> ClusterLoad:
-    """`load` with `recent`, where its own samples are the newest. past: measures past minutes, if the source can."""
+    """`load` with `recent` set, which ends with its own samples. past: measures past minutes, if the source can."""
     kept = await _kept(cluster, settings, load.now, past)
     found = sorted(kept.past, key=lambda one: one.time)
     kept.past.clear()

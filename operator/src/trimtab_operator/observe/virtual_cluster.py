@@ -91,7 +91,7 @@ class VirtualCluster:
     def take(self, seen: VirtualSnapshot, given: Sequence[Move], moves: Sequence[Move], interval: float) -> None:
         """Let moves land before the next cycle, and add this cycle to the comparison.
 
-        given: first owners of bundles without one. interval: seconds from one cycle to the next.
+        given: moves that gave an owner to bundles without one. interval: seconds from one cycle to the next.
         """
         assert self.comparison is not None
         real, virtual = seen.recorded.load, seen.snapshot.load

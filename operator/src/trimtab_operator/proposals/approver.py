@@ -122,7 +122,7 @@ class Approver:
     async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings, findings: Findings) -> None:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`.
 
-        load: the load that was planned for. findings: what automatic approval judges by. A proposal that meets its
+        load: the load that was planned for. findings: what else automatic approval judges. A proposal that meets its
         criteria is approved immediately.
         """
         self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))

@@ -18,7 +18,7 @@ from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOS
 from trimtab_operator.state.settings import Settings
 
 _TRIES = 4
-"""Attempts to remove an annotation while the policy is being edited."""
+"""Number of attempts to remove an annotation while the policy is being edited."""
 
 
 @dataclass(frozen=True, slots=True)

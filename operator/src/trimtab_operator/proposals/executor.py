@@ -107,7 +107,7 @@ def _bundle(move: Move, record: BundleRecord, context: ValidationContext) -> Why
 
 def _namespace(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
     space = context.cluster.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is None or move.destination == move.source:  # a split whose children stay: these rules are for moves
+    if space is None or move.destination == move.source:  # the latter: a split whose children stay
         return None
     if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"

@@ -205,7 +205,10 @@ class Proposal:
             return found
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
-        """The proposal as the policy's status shows it. All are set, so that a merge-patch replaces an older one."""
+        """The proposal as the policy's status shows it.
+
+        All fields are set, so that a merge-patch replaces an older proposal completely.
+        """
         offered, ranges = state is not None, self.ranges
         cpu = next((r for r in ranges if r["resource"] == RESOURCES[CPU]), {"before": None, "after": None})
         return {

@@ -28,7 +28,7 @@ class LintedObject:
 
     @property
     def namespace(self) -> str:
-        """Its Kubernetes namespace; empty if the file has none."""
+        """Kubernetes namespace of the object; empty if the file names none."""
         return str(self.document.data["metadata"].get("namespace") or "")
 
     @property

@@ -50,7 +50,7 @@ class ManualMoveFacts:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of this program: a person used `trimtab move`."""
+"""Field manager of this program and of the operator. An owner that it wrote without an assignment is from a person."""
 
 
 @dataclass(frozen=True, slots=True)

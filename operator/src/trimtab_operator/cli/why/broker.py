@@ -67,7 +67,7 @@ class BrokerExplanation:
         return self._answer(record, self._keeping(record, view), view.gives.reason)
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it gets no bundles; with `to`: why it gives none to that broker. None if nothing was recorded."""
+        """Why the broker gets no bundles; with `to`, why it gives none to that one. None if nothing was recorded."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -185,7 +185,7 @@ class BrokerExplanation:
         lines += [f"{move.name}: from {move.source or 'no owner'}, {_how(move)}" for move in come[:_SHOWN]]
         stays = [stay for stay in record.stays if stay.broker == self.name]
         view = record.broker(self.name)
-        shown = None if leave or come or view is None else view.gives.reason  # the first line of the answer says it
+        shown = None if leave or come or view is None else view.gives.reason  # the reason in the answer's first line
         for stay in stays[:_SHOWN]:
             said = stay.reason is shown and not stay.detail
             why = [] if said else [because(stay.reason, stay.detail)]

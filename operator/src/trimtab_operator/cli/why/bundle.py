@@ -79,7 +79,7 @@ class BundleExplanation:
         return self._manual_move(ManualMoveFacts("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it did not move, or not `to` that broker; None if nothing was recorded and nothing holds it."""
+        """Why it did not move, or not to the broker `to`; None if nothing was recorded and nothing holds it."""
         record = self.newest
         move = record.move_of(self.name) if record else None
         if self.facts.manual_move is not None:
@@ -164,7 +164,7 @@ class BundleExplanation:
         if reason is Reason.NOT_CHOSEN and leave:
             return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved instead"
         detail = stay.detail if stay is not None else ""
-        if reason is Reason.BELOW_MINIMUM:  # the figures are about the minimum
+        if reason is Reason.BELOW_MINIMUM:  # its figures are about the minimum traffic
             return reason, detail or view.gives.detail
         return reason, detail or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
 

@@ -160,7 +160,7 @@ class ExtensibleOwnership:
 
 
 async def for_load_manager(admin: Admin, modular: T, extensible: T) -> T:
-    """Choose by the load manager that the cluster runs now. Raises `PulsarError`."""
+    """`modular` or `extensible`, by the load manager that the cluster runs now. Raises `PulsarError`."""
     return modular if await admin.load_manager() is LoadManager.MODULAR else extensible
 
 

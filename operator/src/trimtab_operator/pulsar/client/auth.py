@@ -136,8 +136,8 @@ class _Token:
 class ClientCredentials:
     """Authenticates with tokens from an issuer.
 
-    tls: for brokers; the issuer's certificate may also be from a well-known authority. admit: checks a URL and returns
-    it in the form to use; raises `ValueError` if it is not allowed. clock: seconds of a monotonic clock. Raises
+    tls: context for brokers; the issuer's certificate may also be from a well-known authority. admit: checks a URL and
+    returns it in the form to use; raises `ValueError` if it is not allowed. clock: seconds of a monotonic clock. Raises
     `CredentialsError`.
     """
 
@@ -169,7 +169,7 @@ class ClientCredentials:
         return token.headers()
 
     async def proof(self) -> Credentials:
-        """The current token, and TLS. Raises `PulsarError`."""
+        """The current token, and the TLS settings. Raises `PulsarError`."""
         token = (await self.headers())["Authorization"].removeprefix("Bearer ")
         return replace(self.credentials, bearer_token=token)
 
@@ -319,7 +319,7 @@ def _normalized(url: str) -> tuple[str, str, int, str]:
 
 
 def _ignore() -> None:
-    """Default listener."""
+    """Do nothing: the default listener."""
 
 
 class Identity(Protocol):
@@ -375,7 +375,7 @@ class Bearer:
         return False
 
     async def aclose(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no background work."""
 
     def hide(self, text: str) -> str:
         """Remove the token from `text`."""

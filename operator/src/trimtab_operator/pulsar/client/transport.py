@@ -67,7 +67,7 @@ _REDIRECT, _UNAUTHORIZED, _ERROR = 307, 401, 300
 
 
 def _ignore(*_: Any) -> None:
-    """Default listener."""
+    """Do nothing: the default listener."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Suspect namespaces that only Pulsar has, and those for which only objects exist. Raises `PulsarError`."""
+        """Make suspects of namespaces that only Pulsar has, or that only have objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:

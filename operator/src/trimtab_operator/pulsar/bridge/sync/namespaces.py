@@ -39,7 +39,7 @@ MOST = 64
 """Maximum number of patterns in a list."""
 
 MOST_AVAILABLE = 1000
-_DIGITS = 100  # digits of a number that are read: Python refuses to read thousands
+_DIGITS = 100  # maximum number of digits to convert: Python refuses to convert thousands
 
 
 _SPECIAL = str.maketrans({".": r"\."})
