@@ -50,7 +50,7 @@ class ManualMoveFacts:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of this program and of the operator. An owner that it wrote without an assignment is from a person."""
+"""Field manager of this program and of the operator. Without an assignment, `trimtab move` wrote the owner."""
 
 
 @dataclass(frozen=True, slots=True)

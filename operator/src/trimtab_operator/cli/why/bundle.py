@@ -248,7 +248,7 @@ class BundleExplanation:
         return lines
 
     def _rejected(self, broker: str, reason: Reason, after: float | None) -> str:
-        at = f"with it {percent(after)}, " if after is not None else ""
+        at = f"{percent(after)} with the bundle, " if after is not None else ""
         return f"not {broker}: {at}{SENTENCES[reason].why}"
 
     def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
@@ -258,13 +258,13 @@ class BundleExplanation:
         if reason is None:
             view = record.broker(to)
             reason = view.takes.reason if view is not None and view.takes is not None else Reason.NOT_CHOSEN
-        at = f"with it {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
+        at = f"with it, {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
         chosen = f"{self.name} moved to {move.destination} and not to {to}"
         lines = decided(record, self.facts, self.records)
         if move.after is not None:
-            lines.append(f"{move.destination}: {percent(move.after)} with it")
+            lines.append(f"{move.destination}: {percent(move.after)} with the bundle")
         if single is not None and single.after is not None:
-            lines.append(f"{to}: {percent(single.after)} with it")
+            lines.append(f"{to}: {percent(single.after)} with the bundle")
         if move.before is not None:
             lines.append(f"{move.source}: {percent(move.before)} before, while it had the bundle")
         lines += self._ends(record, move)
