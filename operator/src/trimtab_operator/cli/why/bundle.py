@@ -248,7 +248,7 @@ class BundleExplanation:
         return lines
 
     def _rejected(self, broker: str, reason: Reason, after: float | None) -> str:
-        at = f"{percent(after)} with the bundle, " if after is not None else ""
+        at = f"with the bundle {percent(after)}, " if after is not None else ""
         return f"not {broker}: {at}{SENTENCES[reason].why}"
 
     def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
