@@ -103,7 +103,7 @@ def test_a_bundle_that_can_get_no_owner_says_what_its_namespace_has_to_do_with_i
         assert said["newcomer"] == f"newcomer has no owner: another bundle covers some of its hashes ({twin})."
         assert said["stray"].endswith("(not before there is a TopicNamespace nowhere).")
         assert said["of-second"].endswith(
-            "(not while its TopicNamespace second is AlreadyCut: another one has the namespace)."
+            "(not while its TopicNamespace second is AlreadyCut: another one describes it)."
         )
 
     run_policy(LEVEL_PAIR, scenario)

@@ -2,8 +2,8 @@
 
 After the repairs, owners and desired owners agree, and each bundle has an owner.
 
-This is not balancing. It runs often. It moves a bundle that has a living owner and no pending move only if the bundle
-is pinned, or the owner's pod is being terminated:
+Repairs are not balancing. They run often. They move a bundle that has a living owner and no pending move only if the
+bundle is pinned, or the owner's pod is being terminated:
 
 | found | repair |
 |---|---|
@@ -35,7 +35,7 @@ from trimtab_strategies.model import Reason
 
 @dataclass(frozen=True, slots=True)
 class DesiredOwner:
-    """Write `owner` as the desired owner of a bundle, because of `reason`."""
+    """A desired owner to write: `owner` for `bundle`, because of `reason`."""
 
     bundle: BundleRecord
     owner: str
@@ -44,7 +44,7 @@ class DesiredOwner:
 
 @dataclass(slots=True)
 class BundleRepairs:
-    """Desired owners to write, bundles to free, and unassigned bundles to place with the reason.
+    """Desired owners to write, bundles to free, and unassigned bundles to place, each with its reason.
 
     notes: bundles whose assignment still gives the reason of an older desired owner.
     """
@@ -128,7 +128,7 @@ def _pointless(bundle: BundleRecord, ending: Collection[str]) -> bool:
 def _follow_move(
     work: BundleRepairs, bundle: BundleRecord, lost: Collection[str], overdue: Collection[str], ending: Collection[str]
 ) -> None:
-    """Free a bundle whose move lost its source. If it is overdue or can't land, withdraw it or place the bundle."""
+    """Free a bundle whose move lost its source. If the move is late or can't land, withdraw it or place the bundle."""
     source_alive = bool(bundle.status_owner) and bundle.status_owner not in lost
     destination_lost, late = bundle.owner in lost or bundle.owner in ending, bundle.name in overdue
     if source_alive:
@@ -165,7 +165,7 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 
 
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
-    """The new desired owner of a bundle that another broker serves: that broker, or the old one if it is pinned.
+    """The new desired owner of a bundle that another broker serves: that broker, or the old one of a pinned bundle.
 
     A child of a split that had no desired owner counts as found, not as moved.
     """

@@ -1,7 +1,7 @@
 """Runs a policy's strategies on a snapshot, in a thread. The random seed is the evaluation time.
 
-A strategy has a stored state, its memory. A defect in it would make every later decision fail, so a decision that fails
-is tried once more without memory.
+A strategy has a stored state, its memory. A defect in the memory would make every later decision fail, so a decision
+that fails is tried once more without memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decision. dropped: the error that the decision with memory raised; empty if there was none."""
+    """A decision. dropped: the error for which the memory was dropped; empty if it was kept."""
 
     decision: Decision
     dropped: str = ""

@@ -50,8 +50,8 @@ async def balance(
 async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
     """Create the first bundles of a TopicNamespace, unless that was done before.
 
-    Raises `kopf.TemporaryError` while another TopicNamespace has them. Kopf then calls again later, because a person
-    may delete that one.
+    Raises `kopf.TemporaryError` while another TopicNamespace has these bundles. Kopf then calls again later, because a
+    person may delete the other TopicNamespace.
     """
     if not await cut(await memo.reach(namespace or ""), dict(body)):
         raise kopf.TemporaryError("another TopicNamespace has its bundles", delay=_LOOKS_AGAIN)
@@ -65,7 +65,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    # Kopf checks after this time, and then only after the whole back-off: so a loop has time to end its reconcile
+    # Kopf checks after this time whether a stopped loop has exited, and then only after the whole back-off. A loop
+    # needs this time to end its reconcile.
     settings.background.instant_exit_timeout = 3.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310

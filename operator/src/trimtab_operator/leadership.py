@@ -1,12 +1,12 @@
-"""Standby and leader. A standby waits until it is elected. The leader runs all tasks that write.
+"""Runs the operator as a standby until it is elected, then as the leader. Only the leader runs tasks that write.
 
 A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So a process that was
-suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf cancels every younger task when it
-stops.
+suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf, when it stops, cancels every task
+that started after it.
 
 A new leader takes an epoch that was never used. All policies share it, because a bundle may pass from one policy to
 another. It must be above the epoch of every bundle, or the API server refuses our writes. It must also be above the
-epochs in the stored state of policies, because a leader may have written no bundle.
+epochs in the stored state of policies, because an earlier leader may have stored state without a write to a bundle.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Writers = Callable[[ClusterState], Mapping[str, Callable[[], Awaitable[None]]]]
 
 
 async def elected(clusters: Clusters, elector: Elector, stop: asyncio.Event) -> bool:
-    """Stand by until we lead. Returns False if `stop` is set before. A process with incomplete stores can't lead."""
+    """Stand by until we lead. Returns False if `stop` is set first. A process with incomplete stores can't lead."""
     log.info("%s stands by", elector.candidacy.identity)
     campaign, stopped = asyncio.create_task(_campaign(clusters, elector)), asyncio.create_task(stop.wait())
     try:
@@ -96,7 +96,7 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
 
 @dataclass(slots=True)
 class _Admission:
-    """Lets the policies of a namespace run once our epoch is above all epochs in it, and starts its tasks that write.
+    """Starts the tasks that write in a namespace, and its policies, once our epoch is above all epochs there.
 
     counted: namespaces whose epochs are known to be below ours.
     """
@@ -198,7 +198,7 @@ def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSessio
     import kopf  # noqa: PLC0415  (as above)
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        """A session with the operator's own credentials and fence, which Kopf closes.
+        """A session with the operator's own credentials and fence. Kopf closes it.
 
         Each login reads the credentials again, because tokens rotate.
         """

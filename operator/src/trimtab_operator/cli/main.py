@@ -17,7 +17,7 @@ from trimtab_operator.telemetry import AddressInUseError
 
 
 def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None = None) -> int:
-    """Run the command line `argv` (the process's own if left out); returns the exit code.
+    """Run the command line `argv` (the process's own if left out), and return the exit code.
 
     plugins: verbs of other packages; those of the entry-point group `PLUGINS` if left out.
     """
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None, plugins: Iterable[EntryPoint] | None
 
 
 def _parsed(words: Sequence[str], plugins: Iterable[EntryPoint] | None) -> argparse.Namespace:
-    """The arguments. Exits as argparse does; without a verb, it shows the help first. Raises `CommandError`."""
+    """The parsed arguments. Exits on an error as argparse does; without a verb, prints help. Raises `CommandError`."""
     parser = parser_for(words, plugins)
     if not words:
         parser.print_help(sys.stderr)

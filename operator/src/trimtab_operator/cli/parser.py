@@ -94,7 +94,7 @@ class _Overview(argparse.RawDescriptionHelpFormatter):
 
 
 def verb_help(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
-    """One line of help for each verb, with those of the entry points `plugins`, by name."""
+    """One line of help for each verb, by its name. The verbs of the entry points `plugins` are included."""
     verbs = {name: verb.help for name, verb in VERBS.items()}
     for name, point in plugins.items():
         verbs.setdefault(name, _HELP.get(name, f"added by {point.module.partition('.')[0]}"))

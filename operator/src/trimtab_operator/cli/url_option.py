@@ -1,6 +1,6 @@
 """The option that says which URLs a verb may use.
 
-It is neither in `flags`, which loads the Pulsar client, nor in `cluster_flags`, which every start loads.
+It is not in `flags`, because `flags` loads the Pulsar client, and not in `cluster_flags`, which every start loads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatt
 
 
 def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
-    """Add the option of `allowed_urls`. what: text that says what the URLs are."""
+    """Add the option that `allowed_urls` reads. what: text that says what the URLs are."""
     parser.add_argument(
         FLAG,
         action="append",

@@ -159,7 +159,7 @@ def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[
 
 
 def _gives(name: str, plan: Plan) -> Why:
-    """Why a broker gives bundles away or keeps them: its own reason, else that of all brokers."""
+    """Why a broker gives bundles away or keeps them: its own reason, else the one for all brokers."""
     leaving = [move for move in plan.moves if move.source == name]
     if leaving:
         return Why(reason=leaving[0].reason, detail=f"gives {counted(len(leaving), 'bundle')} away")

@@ -1,8 +1,8 @@
 """Outcomes of recorded decisions: how each move ended, and what was measured afterwards. Pure.
 
 The Bundle objects say how a move ended. So the outcome is also known after a restart, and for a proposal that a person
-approved an hour later. The result for a broker comes from the first cycle that starts at least one window of the rates
-after the last move has landed. In earlier cycles, its rates include time before that move.
+approved an hour later. The result for a broker comes from the first cycle that starts at least one rate window after
+the last move has landed. In earlier cycles, the broker's rates include time before that move.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
 
 
 def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
-    """The record with its brokers' usage in the decision `now`; unchanged if that is too early, or it has results.
+    """The record with its brokers' usage in the decision `now`; unchanged if that is too early, or already done.
 
     later: the decisions between the two.
     """

@@ -20,7 +20,7 @@ RECORD_VERSION = 1
 """Version of the format of a record. Other versions are not read."""
 
 STEADY = 5.0
-"""Percent points of usage. A broker whose usage differs by less counts as unchanged."""
+"""Percentage points of usage. A broker whose usage differs by less counts as unchanged."""
 
 
 RECEIVES_FEWER = frozenset({Reason.UNSCHEDULABLE, Reason.RAMPING_UP})
@@ -88,7 +88,7 @@ class MoveView(Status):
     destination: str
     reason: Reason
     load: float | None = None
-    """Percent points of its source's CPU."""
+    """Percentage points of its source's CPU."""
     before: float | None = None
     """Weighted usage (percent) of the source before this move, after the moves planned before it."""
     after: float | None = None
@@ -98,7 +98,7 @@ class MoveView(Status):
     others: Mapping[Reason, tuple[str, ...]] = Field(default_factory=dict)
     """The other brokers that were not chosen, by reason."""
     written: bool = False
-    """Whether the cycle that planned it wrote it."""
+    """Whether the cycle that planned the move also wrote it."""
     outcome: Reason | None = None
     """How it ended, or why it was not written; None while it is pending."""
     detail: str = ""
@@ -129,7 +129,7 @@ class SplitView(Status):
 
 
 class StayView(Status):
-    """A bundle that stays. load: percent points of its broker's CPU."""
+    """A bundle that stays. load: percentage points of its broker's CPU."""
 
     bundle: str
     name: str
@@ -140,7 +140,7 @@ class StayView(Status):
 
 
 class ManualMove(Status):
-    """A move that a person or Git asked for. name: of the Bundle object. at: when it landed, epoch seconds."""
+    """A move that a person or Git requested. name: of the Bundle object. at: when it landed, epoch seconds."""
 
     name: str
     source: str
@@ -156,7 +156,7 @@ class MeasuredOutcome(Status):
     measured: float
     error: float
     disturbed: bool = False
-    """Whether a later decision moved a bundle from or to it before it was measured."""
+    """Whether a later decision moved a bundle from or to the broker before it was measured."""
 
 
 class Threshold(Status):
@@ -260,7 +260,7 @@ class DecisionRecord(Status):
         return self.generation, self.outcome, held, sorted(brokers, key=repr), sorted(stays), sorted(acts)
 
     def says_the_same(self, before: DecisionRecord) -> bool:
-        """Whether it repeats `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
+        """Whether this decision repeats `before`: nothing moved, the same verdicts, and usage within `STEADY`."""
         if self.manual_moves or any(move.written for move in self.moves) or self.verdicts != before.verdicts:
             return False
         if self.predictions != before.predictions:

@@ -1,7 +1,7 @@
 """Stores the decisions of a policy: the latest in a ConfigMap, all of them in the history.
 
 The ConfigMap ``trimtab-decisions-<policy>`` is for people without access to the operator's disk. It omits decisions
-that only repeat the one before. Outcomes are added later. An error in a record never fails a cycle.
+that only repeat the one before. Outcomes are added later. An error in a record never makes a cycle fail.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ DECISIONS: StoredFormat[Records] = StoredFormat(
 
 
 def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Records]:
-    """The store of one policy's decisions. uid: of the policy; a new policy with the same name starts empty."""
+    """The store of one policy's decisions. uid: the policy's; a new policy of the same name starts empty."""
     return ConfigMapStore(api, namespace, decisions_name(policy), DECISIONS, PolicyOwner(policy, uid))
 
 
@@ -118,7 +118,7 @@ class Recorder:
             return ()
 
     def _with_manual_moves(self, record: DecisionRecord) -> DecisionRecord:
-        """The record with the manual moves since the last one."""
+        """The record with the manual moves since the last record."""
         since, self._seen_until = self._seen_until, self.cluster.now()
         found = self.cluster.ownership_changes.manual_moves(
             lambda bundle: self.cluster.cares(self.policy, bundle), since

@@ -1,1 +1,1 @@
-"""Interference: detects who else moves a policy's bundles, and pauses it if another balancer reverts its moves."""
+"""Interference: detects who else moves a policy's bundles, and pauses the policy if its moves are reverted."""

@@ -1,4 +1,7 @@
-"""Detects other clients that move a policy's bundles, quarantines flapping bundles, and pauses competing policies."""
+"""Detects other clients that move a policy's bundles.
+
+It quarantines flapping bundles, and pauses a policy whose moves another balancer reverts.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,8 @@ MOST_QUARANTINED = 1000
 def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
     """Why a bundle with this history (oldest first) flaps; empty when it does not.
 
-    cool_down: seconds, of the policy. Within it the policy moves no bundle twice, so another client took part. Changes
-    by people alone are not flapping.
+    cool_down: the policy's, in seconds. Within it the policy moves no bundle twice, so another client took part.
+    Changes by people alone are not flapping.
     """
     if not history:
         return ""
@@ -55,10 +58,10 @@ def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
 def quarantined(
     before: Mapping[str, float], flapped: Iterable[str], until: float, now: float, gone: Iterable[str]
 ) -> dict[str, float]:
-    """End of each bundle's quarantine (epoch seconds): of `flapped`, and of those in `before` that are not over.
+    """Ends of quarantines (epoch seconds) by bundle: those of `flapped`, and those in `before` that are not over.
 
-    gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`: the policy may allow
-    less now, or the clock may have been set back.
+    gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`. An older one would if
+    the policy's quarantine is shorter now, or if the clock was set back.
     """
     kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
     kept |= dict.fromkeys(flapped, until)
@@ -100,7 +103,7 @@ SHOWN = 20
 """Maximum number of quarantined bundles in the policy's status."""
 
 AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
-"""Changes that follow the desired owner, or that no client asked for."""
+"""Changes by which the bundle got its desired owner, or in which a person probably moves a batch of bundles."""
 
 
 @dataclass(slots=True)
@@ -113,15 +116,16 @@ class InterferenceController:
     _reported: tuple[Mapping[str, float], float, int] | None = None
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
-        """The policy's state after the ownership changes since the last round. policy: as read.
+        """The policy's state after the ownership changes since the last round. policy: the object as read.
 
-        Store it before `publish` reports it: each change is returned only once. Raises `ApiError` before it takes any.
+        Store the state before `publish` reports it: each change is taken only once. Raises `ApiError` before any is
+        taken.
         """
         remembered, settings, now = run.state, run.settings, self.cluster.now()
         gone = await self._released_bundles(remembered.quarantine)
         released = await take_release(self.cluster.api, policy)
         changes = self.cluster.ownership_changes.take(lambda bundle: self.cluster.cares(self.policy, bundle), now)
-        if settings.paused:  # a person changes owners, and the policy makes no moves that could be undone
+        if settings.paused:  # a paused policy makes no moves that another client could undo
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
             self.cluster.metrics.external_moves.labels(self.policy, kind.value).inc(count)
@@ -141,7 +145,7 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # as for other moves, the generation before the write: a policy's next move has the one after it
+                # a charge has the generation before its write; the current one is for the policy's next charge
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)

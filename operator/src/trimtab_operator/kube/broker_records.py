@@ -1,4 +1,4 @@
-"""`BrokerRecord`, `PodRecord`, `NodeRecord`: what the operator keeps in memory of Brokers, their pods and nodes."""
+"""`BrokerRecord`, `PodRecord`, `NodeRecord`: what the operator keeps in memory about Brokers, their pods and nodes."""
 
 from __future__ import annotations
 

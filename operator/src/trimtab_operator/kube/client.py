@@ -193,7 +193,7 @@ class Api:
     async def credentials(self) -> dict[str, Any]:
         """The server and our credentials for another client, under the field names of `kopf.ConnectionInfo`.
 
-        They are read again on each call, because tokens rotate. Call it again when the server answers 401.
+        Both are read again on each call, because tokens rotate. Call it again when the server answers 401.
         """
         return await self._connection.credentials()
 
@@ -253,7 +253,7 @@ class Api:
     ) -> dict[str, Any]:
         """Apply an object server-side: create it, or set the fields in `body` and own them as `manager`.
 
-        force: also take over fields that other managers own. `ConflictError`: one of them has set another value.
+        force: also take over fields that other managers own. `ConflictError`: such a manager has set another value.
         """
         query = {"fieldManager": manager, "fieldValidation": "Strict", **({"force": "true"} if force else {})}
         url = request_url(ref.path(namespace, body["metadata"]["name"]), **query)

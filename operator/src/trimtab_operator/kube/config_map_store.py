@@ -106,9 +106,9 @@ class StoredFormat(Generic[T]):
     inherit:    returns what a new policy takes over from a deleted one of the same name; None: nothing.
     epoch:      returns the epoch of the leader that made a value; None: values have no epoch.
     guarded:    whether a write or deletion is a conflict if the ConfigMap has changed since this store last read or
-                wrote it. The caller then reads it again. With an epoch a format is guarded too, and `save` reads again.
+                wrote it. The caller then reads it again. A format with an epoch is guarded too, and `save` reads again.
     shorten:    a smaller value to store in place of one that is too large; None: there is none.
-    most_bytes: limit of the content.
+    most_bytes: maximum size of the content.
     """
 
     encode: Callable[[T, T | None], Mapping[str, Text]]
@@ -195,7 +195,7 @@ class ConfigMapStore(Generic[T]):
         return self.owner is not None and bool(owners) and self.owner.uid not in {owner["uid"] for owner in owners}
 
     async def save(self, value: T) -> T:
-        """Store `value`, or a shorter one if it is too large; returns the value that was stored.
+        """Store `value`, or a shorter one if it is too large. Returns the value that was stored.
 
         Raises `ConflictError` if a later leader wrote the ConfigMap, or if it is guarded and has changed. Raises
         `RefusedError` if the value is too large.
@@ -224,7 +224,7 @@ class ConfigMapStore(Generic[T]):
         return self._note(kept, await self.api.create(CONFIG_MAPS, self.namespace, manifest))
 
     async def _body(self, value: T) -> tuple[T, dict[str, Any]]:
-        texts = self.format.encode(value, self.stored)  # not in the thread: a value may change meanwhile
+        texts = self.format.encode(value, self.stored)  # not in a thread, because `value` may change meanwhile
         kept, content = await asyncio.to_thread(self.format.fit, value, texts)
         if (found := size(content)) > MOST_BYTES:
             raise RefusedError(

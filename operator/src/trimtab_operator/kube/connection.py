@@ -86,7 +86,7 @@ class Connection:
         await _load(self._configuration, self._kubeconfig, self._context)
 
     async def credentials(self) -> dict[str, Any]:
-        """Read server, TLS files and token again; returns them under the field names of `kopf.ConnectionInfo`."""
+        """Read server, TLS files and token again, and return them under the field names of `kopf.ConnectionInfo`."""
         await self.renew()
         settings, headers = self._configuration, dict[str, str]()
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)

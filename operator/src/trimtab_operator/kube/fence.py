@@ -74,7 +74,7 @@ class Fence:
             async def write_bytes(
                 self, writer: AbstractStreamWriter, conn: Connection, content_length: int | None = None
             ) -> None:
-                # This runs one iteration of the event loop after `send`. Nothing was sent so far, not even headers.
+                # This runs one iteration of the event loop after `send`. Nothing has been sent yet, not even headers.
                 try:
                     fence._pass(self)
                 except FencedError as error:

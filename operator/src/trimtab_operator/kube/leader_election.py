@@ -7,7 +7,7 @@ granted, so the fence closes before another process can lead. Each write of the 
 was read. So if two candidates write at the same time, one gets a conflict.
 
 If the Lease was deleted, a candidate waits for one whole duration after it first finds the Lease missing. The holder
-may have renewed it just before, unseen by the candidate, and may still lead.
+may have renewed it just before the deletion, unseen by the candidate, and may still lead.
 
 ``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. The count
 starts again if the Lease was deleted. `Elector.claim` then raises it above all epochs in Bundles and stored states.
@@ -45,7 +45,7 @@ LAST_EPOCH = 2**31 - 1
 
 _CHANCE = random.SystemRandom()
 _ATTEMPTS = 3
-"""Attempts without an answer that fit into the deadline."""
+"""Number of attempts without an answer that fit into the deadline."""
 
 
 class LeaseLostError(RuntimeError):
@@ -63,7 +63,7 @@ def own_identity() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Candidacy:
-    """Identity of a candidate, and the times of the Lease. Raises `ValueError` for times with which two could lead.
+    """Identity of a candidate, and times of the Lease. Raises `ValueError` for times that let two processes lead.
 
     name:     of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.
@@ -130,7 +130,7 @@ class Elector:
             await asyncio.sleep(min(pause, held_for) if held_for > 0 else pause)
 
     async def attempt(self) -> bool:
-        """Take the Lease if it may be taken; returns whether we lead then."""
+        """Take the Lease if it may be taken, and return whether we lead then."""
         return await self._try(self._reach)
 
     async def keep(self) -> None:
@@ -149,7 +149,7 @@ class Elector:
         await self._try(self._renew)
 
     async def claim(self, epoch: int) -> int:
-        """Raise the epoch of our term to at least `epoch`, before anything is written with it; returns our epoch.
+        """Raise our epoch to at least `epoch`, and return it. Call this before any write that carries our epoch.
 
         `keep` must be running. Raises `LeaseLostError`, `EpochsUsedUpError`.
         """
@@ -220,7 +220,7 @@ class Elector:
     async def _restore(self) -> bool:
         """Create the deleted Lease again, before another process takes it.
 
-        Raises `LeaseLostError` if the fence is closed: another process may have led, and the Lease may have been its.
+        Raises `LeaseLostError` if the fence is closed: another process may have led, and may have held the Lease.
         """
         if not self.fence.left:
             raise LeaseLostError("the Lease was deleted, and this process had not renewed it in time")

@@ -56,7 +56,7 @@ def parse_pulsar_bundle(text: str) -> tuple[str, str, str, str]:
 def topic_namespace_name(tenant: str, name: str, *, hashed: bool = False) -> str:
     """Name of the TopicNamespace object that Trimtab creates for ``tenant/name``.
 
-    hashed: always with a hash, because another object has the plain name.
+    hashed: append a hash in any case, because another object has the plain name.
     """
     return _slug(f"{tenant}/{name}", exact="-" not in tenant and not hashed, longest=LONGEST - _RANGE)
 

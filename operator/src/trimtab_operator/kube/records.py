@@ -1,4 +1,4 @@
-"""Records of Bundle, BundleSplit and TopicNamespace objects. They are small: there may be 60,000 bundles."""
+"""Records of Bundle, BundleSplit and TopicNamespace objects. They are small, because there may be 60,000 bundles."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class BundleRecord:
     made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
     split:               the BundleSplit that splits it now; empty if none.
     parent:              the Bundle that is being split into this one; empty if none.
-    created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); compares as text.
+    created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); comparable as text.
     """
 
     name: str
@@ -110,7 +110,7 @@ class BundleRecord:
         return self.desired_for in SEEN
 
     def __eq__(self, other: object) -> bool:
-        """Equal at the same resourceVersion (NaN would make even the same record differ from itself)."""
+        """Equal at the same resourceVersion. Compared field by field, a record with NaN would differ from itself."""
         if not isinstance(other, BundleRecord):
             return NotImplemented
         return (self.name, self.resource_version) == (other.name, other.resource_version)

@@ -1,8 +1,8 @@
-"""`Store`: keeps all objects of one kind in memory, kept current by a list and a watch.
+"""`Store`: keeps all objects of one kind in memory, and keeps them current with a list and a watch.
 
 It needs little memory: each object becomes a record as soon as its page is read, and its JSON is dropped. 60,000
 bundles take well below 100 MB. After a gap that the server can't bridge (410), the store lists everything again and
-compares, so that it notices objects that were deleted meanwhile. Kopf's own watch does not.
+compares, so that it notices objects that were deleted meanwhile. Kopf's own watch does not notice them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Subscriber = Callable[[T | None, T | None], None]
 
 RESUMES = 5
-"""Failed attempts in a row to resume a watch, after which everything is listed again."""
+"""After this many failed attempts in a row to resume a watch, everything is listed again."""
 
 TURN = 0.01
 """Seconds of reading objects before the store yields to the event loop."""
@@ -178,7 +178,7 @@ class Store(Generic[T]):
             self._take(event.object)
 
     def _take(self, raw: dict[str, Any]) -> str:
-        """Store the record of an object; returns its key."""
+        """Store the record of an object, and return its key."""
         key = self._key(raw)
         try:
             new = self._convert(raw)

@@ -22,9 +22,9 @@ LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteRe
 LARGEST = 512 * 2**20
 """Maximum size of an answer, in bytes. 1,000 of our objects take about two MB; etcd stores at most 1.5 MiB of each."""
 LARGEST_EVENT = 16 * 2**20
-"""Maximum size of one event of a watch, which is one object, in bytes."""
+"""Maximum size of one event of a watch, in bytes. An event holds one object."""
 LARGEST_ERROR = 2**16
-"""Maximum size of an error, in bytes."""
+"""Maximum size of the body of an error, in bytes."""
 
 _DECODER = json.JSONDecoder()
 _CUSTOM_RESOURCES = re.compile(r'\{"apiVersion":"[^"\\]*","items":\[')

@@ -25,7 +25,7 @@ from trimtab_strategies.usage import percent, weighted_maximum
 log = logging.getLogger(__name__)
 
 REFRESH_WITHIN = 2.0
-"""Seconds after which a refresh is given up: the next one is soon, and the reconcile waits for this one."""
+"""Seconds after which a refresh is given up: the next one comes soon, and the reconcile waits for this one."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class BrokerRefresh:
     busy: frozenset[str] = frozenset()
 
     async def refresh(self, run: PolicyRun) -> str:
-        """Measure the brokers and write their status; returns why a cycle should run immediately, empty for none.
+        """Measure the brokers and write their status. Returns why a cycle should run immediately; empty for none.
 
         Raises `ApiError`.
         """
@@ -54,7 +54,7 @@ class BrokerRefresh:
         try:
             load = await measured_brokers(records, run, cluster.now())
         except SourceUnavailableError as error:
-            log.debug("policy %s: a broker refresh failed, the next cycle will report: %s", settings.name, error)
+            log.debug("policy %s: a broker refresh failed, the next cycle will report it: %s", settings.name, error)
             await self.publisher.counts()
             return why
         cluster.link.cross_check.update(load, cluster.clock())

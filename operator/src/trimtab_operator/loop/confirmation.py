@@ -62,7 +62,7 @@ class Confirmation:
         await self.bundles.reconcile(run, self.publisher)
 
     async def while_measuring(self, run: PolicyRun) -> bool:
-        """Run the part of a round that a slow source must not delay; returns whether a new plan was requested."""
+        """Run the part of a round that a slow source must not delay. Returns whether a new plan was requested."""
         if phase_of(facts_of(self.cluster, run.settings, due=False)).action is not Action.CONFIRM:
             return False
         await self.repair(run)
@@ -75,7 +75,7 @@ class Confirmation:
         return (await self._attend(now, policy)).decide
 
     async def _detect_interference(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyRun:
-        """Detect other clients that move the policy's bundles; returns the run with the state after that."""
+        """Detect other clients that move the policy's bundles. Returns the run with the state after that."""
         state = await self.interference.attend(run, policy)
         if state is not run.state:
             run = replace(run, state=await self.memory.keep(state))
@@ -83,7 +83,7 @@ class Confirmation:
         return run
 
     async def _attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> Confirmed:
-        """Obey annotations and continue an approved proposal; returns the run with its moves counted."""
+        """Obey annotations and continue an approved proposal. Returns the run with the proposal's moves counted."""
         try:
             decide = await self.approver.attend(run, policy)
         finally:

@@ -7,7 +7,7 @@ The path of one sample, from Prometheus to a confirmed owner:
 | observe | it becomes a row of the `ClusterLoad`, with quarantine, traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
 | gate | mode, competing balancer, Pulsar's own balancer and windows say how the plan is applied | `gates` |
-| | disruption budgets say which of its moves may be made now | `state.admission` |
+| | disruption budgets say which moves of the plan may be made now | `state.admission` |
 | apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
 | confirm | the write is counted; later reconciles follow the pending move (see below) | `confirmation` |
 | report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |

@@ -98,7 +98,7 @@ def gate(cluster: ClusterState, run: PolicyRun) -> Gate:
 class RefusalReporter:
     """Reports the refusals of one policy.
 
-    last: generation and reason of the last reported one. remind_at: when it is reported again, in seconds of the
+    last: generation and reason of the last reported refusal. remind_at: when it is reported again, in seconds of the
     cluster's clock.
     """
 

@@ -5,10 +5,10 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 
 | phase | condition | action | reason |
 |---|---|---|---|
-| invalid edit | the spec is invalid, and it ran before | report; repair with last valid settings | InvalidPolicy |
+| invalid edit | the spec is invalid, and was valid before | report; repair with last valid settings | InvalidPolicy |
 | invalid | the spec is invalid | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
-| misplaced | mode Shadow: two shadows run already, or it selects other brokers | report | InvalidPolicy |
+| misplaced | mode Shadow: a third shadow, or not the brokers of the acting policy | report | InvalidPolicy |
 | accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
 | alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
@@ -66,7 +66,7 @@ from trimtab_strategies.model import HeldBack, Reason
 log = logging.getLogger(__name__)
 
 GATHER = 0.2
-"""Seconds from the first change that wakes the loop to the reconcile."""
+"""Seconds between the first change that wakes the loop and the reconcile."""
 
 DISCOVER_WITHIN = 10.0
 """Seconds that discovery has to find the first broker before a policy reports that there is none."""
@@ -76,7 +76,7 @@ GRACE = 2.0
 
 
 class Stopped(Protocol):
-    """Asks a loop to stop: an `asyncio.Event`, or Kopf's own flag."""
+    """What asks a loop to stop: an `asyncio.Event`, or Kopf's own flag."""
 
     def is_set(self) -> bool:
         """Whether the loop was asked to stop."""
@@ -159,7 +159,7 @@ class PolicyLoop:
         """Wait until there is something to do, and a moment longer, so that a burst of changes causes one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self.schedule.due - self.cluster.clock()
-        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # due, but refused: no hurry
+        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # a refused cycle can wait
         try:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)
@@ -168,7 +168,7 @@ class PolicyLoop:
         self.wake.clear()
 
     async def _reconcile_until(self, stopped: Stopped) -> None:
-        """Run one reconcile. When the loop is asked to stop, it has `GRACE` seconds to finish, then it is cancelled."""
+        """Run one reconcile. It is cancelled if it still runs `GRACE` seconds after the loop was asked to stop."""
         run, stop = asyncio.create_task(self._reconcile_safely()), asyncio.ensure_future(stopped.wait())
         try:
             await asyncio.wait({run, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -290,7 +290,7 @@ class PolicyLoop:
             self._decide_at_once()
 
     async def _between_cycles(self, run: PolicyRun) -> None:
-        """Publish completed moves, and refresh the brokers when due. If one died, for example, a cycle starts early."""
+        """Publish completed moves, and refresh the brokers when due. A refresh may make a cycle start early."""
         cluster, refresh = self.cluster, self.cycles.refresh
         await self.confirmation.publisher.landings()
         if cluster.engine.is_set() and cluster.clock() >= refresh.due:

@@ -55,7 +55,7 @@ class PolicyMemory:
         return self.state or PolicyState()
 
     async def recall_moves(self) -> PolicyState:
-        """The same state, with all moves that Bundles record. It reads every Bundle. Raises `ApiError`."""
+        """Like `recall`, with all moves that Bundles record. Reads every Bundle. Raises `ApiError`."""
         self.state = self._caught_up(await self.recall())
         return self.state
 
@@ -65,7 +65,7 @@ class PolicyMemory:
         )
 
     async def keep(self, state: PolicyState) -> PolicyState:
-        """Set `state`, then store it. If that fails, it stays set, because the moves in it were made."""
+        """Set `state`, then store it. If it can't be stored, it stays set, because the moves in it were made."""
         self.state = state
         try:
             await self.store.save(state)

@@ -38,7 +38,7 @@ CYCLES = frozenset({Action.REFUSE, Action.SHOW, Action.DRAIN, Action.APPLY})
 """Actions of a reconcile that runs a cycle."""
 
 REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
-"""Actions of a reconcile that makes no plan, for a reason."""
+"""Actions of a reconcile that makes no plan, because of `PolicyPhase.held`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Preview: what a policy measures and would do, without a write. `trimtab plan` and `trimtab observe` use it.
 
 It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It knows less than the operator:
-it does not connect to Pulsar, so it has no cross-check. A new process has no expected loads of splits.
+it does not connect to Pulsar, so it has no cross-check. It also starts without the expected loads of recent splits.
 
 For a policy in mode Shadow it shows what the next cycle would do with the virtual bundles that the operator stored.
 """
@@ -60,7 +60,7 @@ async def preview(
 
     instead: a BalancingPolicy object (as JSON) that replaces the one of that name in the cluster, if there is one.
     shedder: replaces the policy's own shedder; nothing is split then.
-    A policy that is paused, or names brokers that do not exist, still gets a plan: `refusal` says why it would not run.
+    A policy that is paused, or names brokers that do not exist, still gets a plan. `refusal` says why nothing moves.
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
@@ -97,7 +97,7 @@ def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
 
 
 async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
-    """Why moves can't be written now, by the checks of an approved proposal. Omits moves that can be written.
+    """Why moves can't be written now, by the checks for approved proposals. Omits moves that can be written.
 
     policy: a BalancingPolicy object. moves: by name of the Bundle object. The caps of moves per hour do not apply,
     because a person makes these moves. Raises what `preview` raises, except errors of the source.
@@ -144,7 +144,7 @@ async def _share_out(cluster: ClusterState, settings: Settings) -> None:
 async def _policy_run(
     cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
 ) -> AsyncIterator[tuple[PolicyRun, ShadowState | None]]:
-    """A run of the policy that writes nothing, once the stores are complete, and the stored state of a shadow."""
+    """A run of the policy that writes nothing, and a shadow's stored state. Waits until the stores are complete."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     await _synced(cluster)

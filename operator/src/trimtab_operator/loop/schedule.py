@@ -20,7 +20,7 @@ from trimtab_operator.state.settings import Settings
 from trimtab_strategies.params import seconds
 
 JITTER = 0.05
-"""Ratio of the interval by which a cycle may be late."""
+"""Fraction of the interval by which a cycle may be late."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Schedule:
     """When the cycles of one policy run.
 
     due: when the next cycle is due, in seconds of the cluster's clock. beat: the same without the random delay.
-    generation: of the policy at the last cycle. leaving: brokers that were drained or to restart at the last check.
+    generation: of the policy at the last cycle. leaving: brokers that had to be emptied at the last check.
     """
 
     cluster: ClusterState
@@ -53,7 +53,7 @@ class Schedule:
         self.due = self.beat + JITTER * interval * self.cluster.chance()
 
     def _decide_for_departures(self, policy: str) -> None:
-        """Make a cycle due if another broker must be emptied, or can take the bundles of the next restart."""
+        """Make a cycle due if another broker must be emptied, for a drain or before its restart."""
         departures = self.cluster.departures(policy)
         leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
         if leaving - self.leaving:
@@ -67,7 +67,7 @@ _DAYS = LONGEST // 24 + 1
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Whether the policy may act, and until when that holds (epoch seconds); None: for the next week."""
+    """Whether the policy may act. until: when that changes (epoch seconds); None if it does not within a week."""
 
     open: bool
     until: float | None
@@ -98,7 +98,7 @@ def _within(spans: Iterable[tuple[float, float]], at: float) -> bool:
 
 
 def _spans(windows: Iterable[Window], now: float) -> Iterator[tuple[float, float]]:
-    """Beginning and end (epoch seconds) of each occurrence around `now`."""
+    """Beginning and end (epoch seconds) of each occurrence of `windows` around `now`."""
     order = list(Day)
     for window in windows:
         zone, days = ZoneInfo(window.time_zone), {order.index(day) for day in window.days} or set(range(7))

@@ -41,7 +41,7 @@ MeasurePast = Callable[[float], Future[CycleSamples | None]]
 async def with_recent(
     cluster: ClusterState, settings: Settings, load: ClusterLoad, past: MeasurePast | None = None
 ) -> ClusterLoad:
-    """`load` with `recent`, where its own samples are the newest. past: measures past minutes, if the source can."""
+    """`load` with `recent` set, which ends with its own samples. past: measures past minutes, if the source can."""
     kept = await _kept(cluster, settings, load.now, past)
     found = sorted(kept.past, key=lambda one: one.time)
     kept.past.clear()
@@ -94,7 +94,7 @@ async def _measure(policy: str, past: MeasurePast, times: list[float], found: li
         log.warning("policy %s: recent samples: %d past minutes were measured in %g s", policy, count, BUDGET)
     except SourceUnavailableError as error:
         log.warning("policy %s: recent samples: the past can't be measured, so they begin now: %s", policy, error)
-    except Exception:  # no error here may stop a cycle: it only loses the past
+    except Exception:  # an error here must not stop a cycle: only the past is lost
         log.exception("policy %s: recent samples: the past can't be measured, so they begin now", policy)
     else:
         log.info("policy %s: recent samples: %d past minutes measured", policy, count)
@@ -109,7 +109,7 @@ def _rebuilt(sources: LoadSources, policy: str, now: float) -> SampleRing:
         ring = SampleRing.of(sources.recall_samples(policy, now - ring.span, now))
     except (OSError, ValueError) as error:
         log.warning("policy %s: the history can't be read, so the recent samples begin now: %s", policy, error)
-    except Exception:  # no damage may stop a cycle: it only loses the past
+    except Exception:  # a damaged history must not stop a cycle: only the past is lost
         log.exception("policy %s: the history can't be read, so the recent samples begin now", policy)
     else:
         log.info("policy %s: recent samples: %d minutes from the history", policy, len(ring))

@@ -33,9 +33,9 @@ from trimtab_strategies.model import (
 )
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
-"""Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. The others do
-not count as moves, because the next plan may need the bundle: an owner for an unassigned bundle, an owner that was
-found, a split, and a move for a restart."""
+"""Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
+assignments do not count as moves, because the next plan may need the bundle: an owner for an unassigned bundle, an
+owner that was found, a split, and a move for a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def publish_gaps(costs: Measured) -> dict[str, float]:
 def traits(
     brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord], *, load_manager: str = ""
 ) -> dict[str, BrokerTraits]:
-    """Traits by name of the broker, if at least one of its traits is known.
+    """Traits by broker, of the brokers that have at least one known trait.
 
     load_manager: the one that the policy names. It is the default for a broker whose load manager is unknown.
     """

@@ -30,7 +30,7 @@ from trimtab_strategies.usage import with_moves_in_flight
 STALE = 86400.0
 """Seconds without a cycle after which virtual owners are of no use any more."""
 
-_KNOWN = 0.5  # ratio of the bundles that the last cycle must have had too
+_KNOWN = 0.5  # fraction of the bundles that the last cycle must have had too
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class VirtualCluster:
     def take(self, seen: VirtualSnapshot, given: Sequence[Move], moves: Sequence[Move], interval: float) -> None:
         """Let moves land before the next cycle, and add this cycle to the comparison.
 
-        given: first owners of bundles without one. interval: seconds from one cycle to the next.
+        given: moves that gave an owner to bundles without one. interval: seconds from one cycle to the next.
         """
         assert self.comparison is not None
         real, virtual = seen.recorded.load, seen.snapshot.load

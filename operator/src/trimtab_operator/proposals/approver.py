@@ -122,7 +122,7 @@ class Approver:
     async def offer(self, proposal: Proposal, load: ClusterLoad, settings: Settings, findings: Findings) -> None:
         """Offer the plan of a cycle, if it is not empty and the state allows a new proposal. Raises `ApiError`.
 
-        load: the load that was planned for. findings: what automatic approval judges by. A proposal that meets its
+        load: the load that was planned for. findings: what else automatic approval judges. A proposal that meets its
         criteria is approved immediately.
         """
         self._trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
@@ -142,7 +142,7 @@ class Approver:
         return failed_criterion(settings.auto_approval, proposal, findings) or pulsar_balancer_active(self.cluster.link)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
-        """Report that nothing can be approved while the policy is refused. The next round reports what can.
+        """Report that nothing can be approved while the policy is refused. The next round reports what can be approved.
 
         generation: of the policy that was read. Raises `ApiError`.
         """
@@ -256,7 +256,7 @@ class Approver:
         return why is None and COMMANDS[word] is Event.REFRESH
 
     async def _do(self, event: Event, by: str) -> str:
-        """Carry out a command of `by` that the table allows; returns a text with the result."""
+        """Carry out a command of `by` that the table allows. Returns a text with the result."""
         standing = self.standing
         if event is Event.APPROVE and standing.proposal is not None:
             execution = Execution(standing.proposal, self.cluster.now(), by=by)

@@ -18,14 +18,14 @@ from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOS
 from trimtab_operator.state.settings import Settings
 
 _TRIES = 4
-"""Attempts to remove an annotation while the policy is being edited."""
+"""Number of attempts to remove an annotation while the policy is being edited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A command. word: value of the annotation. pinned: id of the proposal that it is for; empty for any.
 
-    by: name of the user who gives it; empty if it names none.
+    by: name of the user who gave it; empty if the annotations name none.
     """
 
     word: str

@@ -107,7 +107,7 @@ def _bundle(move: Move, record: BundleRecord, context: ValidationContext) -> Why
 
 def _namespace(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
     space = context.cluster.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is None or move.destination == move.source:  # a split whose children stay: these rules are for moves
+    if space is None or move.destination == move.source:  # the latter: a split whose children stay
         return None
     if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
@@ -133,14 +133,14 @@ def _destination(move: Move, _record: BundleRecord, context: ValidationContext) 
 
 
 QUESTIONS: tuple[Question, ...] = (_brake, _hand, _hour, _owner, _bundle, _namespace, _destination)
-"""Checks, in this order."""
+"""All checks, in the order in which they run."""
 
 
 MOST_WAITING = 500
-"""Number of moves that wait for a budget after which a round ends. The next round checks the others."""
+"""If more moves than this wait for a budget, the round ends. The next round checks the others."""
 
 TRIES = 3
-"""Failed writes of a bundle after which its move fails: by a conflict with another client, or without an answer."""
+"""Number of failed writes after which a move fails: conflicts with another client, and writes without an answer."""
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class Executor:
     async def follow(self) -> bool:
         """Mark the pending moves that have ended. Returns whether any has. Raises `ApiError`.
 
-        A move fails only by what the API server has now. The store may be older than a write by a former process.
+        What the API server has now decides whether a move failed. The store may be older than a former process's write.
         """
         seen = self.cluster.stores.bundles.items
         if not (names := self.execution.superseded(seen)):
@@ -293,7 +293,7 @@ class Executor:
         return record is not None and record.owner == move.destination
 
     async def _write(self, rows: list[int], sifted: Mapping[int, BundleRecord], run: PolicyRun) -> int:
-        """Write the moves `rows`; returns how many were written.
+        """Write the moves `rows`, and return how many were written.
 
         sifted: the bundles as they were checked. If a person has changed one since, its write conflicts.
         """

@@ -192,7 +192,7 @@ class Proposal:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read back; raises `UnreadableContentError` when it is not what `to_json` wrote."""
+        """The proposal that `to_json` wrote. Raises `UnreadableContentError` for any other text."""
         with reading("the proposal"):
             value = json_of(text)
             check_version("the proposal", value.pop("version"))
@@ -205,7 +205,10 @@ class Proposal:
             return found
 
     def shown(self, state: ProposalState | None = None, message: str = "") -> dict[str, Any]:
-        """The proposal as the policy's status shows it. All fields are set: a merge-patch replaces an older one."""
+        """The proposal as the policy's status shows it.
+
+        All fields are set, so that a merge-patch replaces an older proposal completely.
+        """
         offered, ranges = state is not None, self.ranges
         cpu = next((r for r in ranges if r["resource"] == RESOURCES[CPU]), {"before": None, "after": None})
         return {

@@ -1,4 +1,4 @@
-"""`Execution`: progress of an approved proposal, move by move. Pure bookkeeping from the Bundle objects.
+"""`Execution`: progress of an approved proposal, move by move, derived from the Bundle objects. Pure.
 
 Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object, which has its own
 status, is created. Each row has a mark: waiting, written, landed or failed. The marks are stored, but the bundles
@@ -43,7 +43,7 @@ class Mark(StrEnum):
 class Execution:
     """The moves and splits of `proposal`, started at `started` (epoch seconds).
 
-    marks: one per row. failures: why, by row. finished: epoch seconds at which the last move ended, None before.
+    marks: one per row. failures: the reasons by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
     held: by row, why a disruption budget does not allow a waiting move in this round.
     """
@@ -124,7 +124,7 @@ class Execution:
         return len(self._open) < before
 
     def superseded(self, bundles: Mapping[str, BundleRecord]) -> list[str]:
-        """Names of the bundles whose pending move would fail by `bundles`. These may be older than our write."""
+        """Names of the bundles whose pending move would fail by `bundles`, which may be older than our write."""
         return [
             self.name(row)
             for row in self._seen(bundles)

@@ -71,13 +71,13 @@ class ProposalPublisher:
         await self.publisher.event("Warning", ConditionReason.REFUSED, shortened(command.text))
 
     async def round(self, execution: Execution, written: int, failures: Sequence[HeldBack]) -> None:
-        """Count the moves that one round wrote or failed, and post Events for those that failed."""
+        """Count the moves that were written or failed in one round, and post Events for those that failed."""
         metrics, policy = self.publisher.cluster.metrics, self.publisher.policy
         if written:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
-        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # the outcomes of moves report that
+        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # reported as outcomes of moves
         await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failed])
 
 
@@ -113,6 +113,6 @@ def conditions(
         kind, taken, reason = PolicyCondition.COMMAND_TAKEN, "True", ConditionReason.TAKEN
         if command.refused:
             taken, reason = "False", ConditionReason.REFUSED
-        others = [condition for condition in found if condition["type"] != kind]  # each answer has its time
+        others = [condition for condition in found if condition["type"] != kind]  # so each answer gets its own time
         found = set_condition(others, kind, taken, reason, shortened(command.text), generation, now)
     return found

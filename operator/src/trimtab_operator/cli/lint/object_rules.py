@@ -28,7 +28,7 @@ class LintedObject:
 
     @property
     def namespace(self) -> str:
-        """Its Kubernetes namespace; empty if the file has none."""
+        """Kubernetes namespace of the object; empty if the file names none."""
         return str(self.document.data["metadata"].get("namespace") or "")
 
     @property
@@ -82,8 +82,8 @@ def _overlapping(policies: Sequence[LintedObject]) -> Iterator[Finding]:
             if shared := _shared(older.spec.get("brokers") or {}, younger.spec.get("brokers") or {}):
                 at: At = ("spec", "brokers") if "brokers" in younger.spec else ("spec",)
                 text = (
-                    f"selects {shared} {older.subject} in {_place(older)}: the operator would refuse the younger one; "
-                    "select others, or keep one policy"
+                    f"selects {shared} {older.subject} in {_place(older)}: the operator would refuse the younger "
+                    "policy; select other brokers, or keep one policy"
                 )
                 yield younger.found(Level.WARNING, "overlapping-policies", at, text)
                 break
@@ -109,7 +109,7 @@ def _is_shadow(policy: LintedObject) -> bool:
 
 
 def _shadows(policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Findings on policies in mode Shadow. policies: of one namespace.
+    """Findings on policies in mode Shadow. policies: those of one namespace.
 
     The policy that a shadow is compared with may be in another file, so it may be missing here.
     """
@@ -124,7 +124,7 @@ def _shadows(policies: Sequence[LintedObject]) -> Iterator[Finding]:
         brokers = shadow.spec.get("brokers")
         if acting and all(one.spec.get("brokers") != brokers for one in acting):
             names = ", ".join(str(one.document.data["metadata"]["name"]) for one in acting[:3])
-            text = f"differs from that of {names}: a shadow must select the brokers of the policy that acts; copy it"
+            text = f"differs from that of {names}: a shadow must select the brokers of an acting policy; copy them"
             at: At = ("spec", "brokers") if brokers is not None else ("spec",)
             yield shadow.found(Level.WARNING, "shadow-of-others", at, text)
 
@@ -158,7 +158,7 @@ def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
 
 
 def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Weights that no policy of their Kubernetes namespace uses, unless it has no policy here."""
+    """Findings on weights that no policy of their namespace uses. Namespaces without a policy here are left out."""
     for broker in brokers:
         shedders = {
             (policy.spec.get("shedder") or {}).get("type", "Trim")
@@ -181,5 +181,5 @@ def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) ->
     declared = {str(one.document.data["metadata"].get("name")) for one in beside if one.kind == "Broker"}
     names = (policy.spec.get("brokers") or {}).get("names") or ()
     if declared and (missing := [name for name in names if name not in declared]):
-        text = f"{some(missing)} is not among the Brokers here: while a named one does not exist, nothing moves"
+        text = f"{some(missing)} is not among the Brokers here: while a named broker does not exist, nothing moves"
         yield policy.found(Level.WARNING, "unknown-broker", ("spec", "brokers", "names"), text)

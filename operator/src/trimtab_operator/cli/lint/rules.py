@@ -1,6 +1,6 @@
 """Rules of `trimtab lint` about a policy that the API server would accept: settings that are risky or have no effect.
 
-Each rule stands for a mistake that can unbalance a cluster. Facts that are only good to know are notices.
+A warning is about a mistake that can unbalance a cluster. A notice is about a fact that is only good to know.
 `trimtab.dev/lint-ignore: "rule, rule"` on an object silences these rules for it.
 """
 
@@ -25,13 +25,13 @@ _PROMETHEUS: At = ("spec", "source", "prometheus")
 _LIMITS: At = ("spec", "limits")
 
 _HALF = 50
-"""Percent: lower bound of minTrustedBrokersPercent and upper bound of maxLostBrokersPercent for a policy that acts."""
+"""Percent. An acting policy with a lower minTrustedBrokersPercent or a higher maxLostBrokersPercent gets a warning."""
 
 _TIME_TO_APPROVE = 300.0
 """Minimum seconds that a person needs to see a proposal and to decide."""
 
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
-"""URL of a server inside the cluster."""
+"""Pattern for the URL of a server inside the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class LintedPolicy:
 
     @property
     def acts(self) -> bool:
-        """Whether it can move bundles, by itself or after approval."""
+        """Whether the policy can move bundles, by itself or after approval."""
         return self.spec.mode not in {Mode.DRY_RUN, Mode.SHADOW}
 
 

@@ -61,7 +61,7 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
     elif kind is None:
         names = [known.kind for known in KINDS]
         near = difflib.get_close_matches(str(data.get("kind"))[:_SHOWN], names, 1)
-        meant = f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+        meant = f"did you mean {near[0]}?" if near else f"the kinds are: {', '.join(names)}"
         yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is not a kind of {API_VERSION}; {meant}")
     else:
         yield from _of_kind(data, kind)
@@ -77,7 +77,7 @@ def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
 
 
 def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Rules across fields, checked once every field is valid."""
+    """Errors against the rules across fields, which are checked once every field is valid."""
     try:
         kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
     except ValidationError as error:
@@ -104,7 +104,7 @@ def _metadata(meta: Any) -> Iterator[Found]:
         return
     name = meta.get("name")
     if not isinstance(name, str) or not name:
-        yield _error(at, "missing", "metadata.name is missing: kubectl apply needs one")
+        yield _error(at, "missing", "metadata.name is missing: kubectl apply needs it")
     elif not is_object_name(name):
         said = f"{_quoted(name)} is not an object name: use lowercase letters, digits, - and ., at most {LONGEST}"
         yield _error((*at, "name"), "pattern", said)
@@ -236,7 +236,7 @@ def _twice(value: Any, schema: Schema) -> str:
 
 
 def _concerns(word: str, value: Any, schema: Schema) -> bool:
-    """Whether a check applies to `value`. If a field takes numbers and texts, each check applies to one of them."""
+    """Whether a check applies to `value`. For numbers or texts, `minimum` checks only numbers, the rest only texts."""
     both = schema.get("x-kubernetes-int-or-string", False)
     return not both or (word == "minimum") == _number(value)
 
@@ -258,7 +258,7 @@ _CHECKS: Mapping[str, Callable[[Any, Schema], str]] = {
 
 def _unknown(at: At, name: str, known: Mapping[str, Any] | frozenset[str]) -> Found:
     near = difflib.get_close_matches(name[:_SHOWN], known, 1)
-    meant = f"did you mean {near[0]}?" if near else f"there are: {some(sorted(known), 12)}"
+    meant = f"did you mean {near[0]}?" if near else f"the known ones are: {some(sorted(known), 12)}"
     return _error(at, "unknown-key", f"is unknown; {meant}")
 
 

@@ -28,7 +28,7 @@ class ManualMoveFacts:
 
     writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
     unknown. source: the former broker, empty if unknown. destination: the requested broker. exists: whether there is
-    such a broker. landed: whether it serves the bundle. since: since when (epoch seconds), NaN if unknown.
+    such a broker. landed: whether that broker serves the bundle. since: since when (epoch seconds), NaN if unknown.
     """
 
     writer: str
@@ -41,7 +41,7 @@ class ManualMoveFacts:
 
     @property
     def who(self) -> str:
-        """Who wrote it, such as ``a person (kubectl-patch)``."""
+        """Who requested the move, such as ``a person (kubectl-patch)``."""
         if self.writer.startswith("kubectl"):
             return f"a person ({self.writer})"
         if self.writer == TRIMTAB:
@@ -50,7 +50,7 @@ class ManualMoveFacts:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of this program; without an assignment, the writer was `trimtab move`."""
+"""Field manager of this program and of the operator. Without an assignment, `trimtab move` wrote the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,10 @@ class Facts:
     """What is known now, in addition to the recorded decisions.
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
-    by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question. costs:
-    measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made it.
-    no_place: why it gets no owner although brokers could have it, None if nothing about its namespace prevents that.
+    by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question, if any.
+    costs: measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made
+    it.
+    no_place: why its TopicNamespace, or another bundle of it, keeps the bundle from an owner; None if neither does.
     """
 
     now: float

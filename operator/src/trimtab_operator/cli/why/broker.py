@@ -48,7 +48,7 @@ class BrokerExplanation:
         return self.records[-1] if self.records else None
 
     def explain(self) -> Answer | None:
-        """The effect of the last decision on it. None if nothing was recorded and nothing stops the policy."""
+        """The effect of the last decision on the broker. None if nothing was recorded and nothing stops the policy."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -67,7 +67,7 @@ class BrokerExplanation:
         return self._answer(record, self._keeping(record, view), view.gives.reason)
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it gets no bundles; with `to`: why it gives none to that broker. None if nothing was recorded."""
+        """Why the broker gets no bundles; with `to`, why it gives none to that one. None if nothing was recorded."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -179,13 +179,13 @@ class BrokerExplanation:
         return lines + [f"{self.name}: {percent(r.measured)} measured then, {points(r.error)} off" for r in own]
 
     def _bundles(self, record: DecisionRecord) -> list[str]:
-        """The moves from and to it, and its largest bundles that stay."""
+        """The moves from and to the broker, and its largest bundles that stay."""
         leave, come = record.moves_of(self.name)
         lines = [f"{move.name}: to {move.destination}, {_how(move)}" for move in leave[:_SHOWN]]
         lines += [f"{move.name}: from {move.source or 'no owner'}, {_how(move)}" for move in come[:_SHOWN]]
         stays = [stay for stay in record.stays if stay.broker == self.name]
         view = record.broker(self.name)
-        shown = None if leave or come or view is None else view.gives.reason  # the first line of the answer says it
+        shown = None if leave or come or view is None else view.gives.reason  # the reason in the answer's first line
         for stay in stays[:_SHOWN]:
             said = stay.reason is shown and not stay.detail
             why = [] if said else [because(stay.reason, stay.detail)]
@@ -194,7 +194,7 @@ class BrokerExplanation:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """Like `_names`, with an example of a bundle to get: the largest one of the most used other broker."""
+        """Like `_names`, but `bundle` is one that the broker could get: the largest of the most used other broker."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))

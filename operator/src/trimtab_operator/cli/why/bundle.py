@@ -67,7 +67,7 @@ class BundleExplanation:
         return manual_move_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
     def _recorded_in(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with the bundle, or a manual move before it, if the bundle is still where that put it."""
+        """What a decision did with the bundle; or the manual move before it, if the bundle is still on that broker."""
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)
@@ -79,7 +79,7 @@ class BundleExplanation:
         return self._manual_move(ManualMoveFacts("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it did not move, or not `to` that broker; None if nothing was recorded and nothing holds it."""
+        """Why it did not move, or not to the broker `to`; None if nothing was recorded and nothing holds it."""
         record = self.newest
         move = record.move_of(self.name) if record else None
         if self.facts.manual_move is not None:
@@ -135,13 +135,13 @@ class BundleExplanation:
         return found
 
     def _asked_by(self) -> str:
-        """Who requested a pending move, and whether its broker exists; empty if the operator requested it."""
+        """Who requested a pending move, and whether its destination exists; empty if the operator requested it."""
         if (manual := self.facts.manual_move) is None:
             return ""
         return f", requested{_by(manual)}" + ("" if manual.exists else f"; there is no broker {manual.destination}")
 
     def _stays(self, record: DecisionRecord | None) -> tuple[Reason, str, list[Hold]] | None:
-        """The main reason, its figures, and what else holds it."""
+        """The main reason why the bundle stays, its figures, and what else holds the bundle."""
         holds = self.holds()
         if record is not None and record.refusal is not None and not self.facts.paused:
             holds.insert(0, (record.refusal.reason, record.refusal.detail))
@@ -164,7 +164,7 @@ class BundleExplanation:
         if reason is Reason.NOT_CHOSEN and leave:
             return reason, f"{counted(len(leave), 'other bundle')} of {self.owner} moved instead"
         detail = stay.detail if stay is not None else ""
-        if reason is Reason.BELOW_MINIMUM:  # the figures are about the minimum
+        if reason is Reason.BELOW_MINIMUM:  # its figures are about the minimum traffic
             return reason, detail or view.gives.detail
         return reason, detail or (distance(record, view) or view.gives.detail if reason is view.gives.reason else "")
 
@@ -185,14 +185,14 @@ class BundleExplanation:
         return f"limits.maxMovesPerHour is {caps.per_hour}, {caps.last_hour} made{free}"
 
     def _elsewhere(self, record: DecisionRecord, move: MoveView) -> Answer:
-        """It moved, and is on another broker now."""
+        """The answer for a bundle that moved, and is on another broker now."""
         reason, why = self._placed()
         before = f"before that it moved from {move.source or 'no owner'} to {move.destination}"
         text = f"{self.name}: it is on {self.owner or 'no broker'} now: {why}; {before}"
         return self._answer(record, text, reason, [*decided(record, self.facts, self.records), *self._costs()])
 
     def _placed(self) -> tuple[Reason, str]:
-        """Why it is on its broker, by the assignment in its object."""
+        """Why the bundle is on its broker, from the assignment in the Bundle object."""
         bundle = self.facts.bundle
         word = bundle.desired_for if bundle is not None else ""
         reason = Reason(word) if word in set(Reason) else Reason.ADOPTED
@@ -248,30 +248,30 @@ class BundleExplanation:
         return lines
 
     def _rejected(self, broker: str, reason: Reason, after: float | None) -> str:
-        at = f"with it {percent(after)}, " if after is not None else ""
+        at = f"with the bundle {percent(after)}, " if after is not None else ""
         return f"not {broker}: {at}{SENTENCES[reason].why}"
 
     def _not_there(self, record: DecisionRecord, move: MoveView, to: str) -> Answer:
-        """It moves, but to another broker than `to`."""
+        """The answer for a bundle that moves, but to another broker than `to`."""
         single = next((other for other in move.rejected if other.broker == to), None)
         reason = move.against(to)
         if reason is None:
             view = record.broker(to)
             reason = view.takes.reason if view is not None and view.takes is not None else Reason.NOT_CHOSEN
-        at = f"with it {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
+        at = f"with it, {to} would have been at {percent(single.after)}" if single and single.after is not None else ""
         chosen = f"{self.name} moved to {move.destination} and not to {to}"
         lines = decided(record, self.facts, self.records)
         if move.after is not None:
-            lines.append(f"{move.destination}: {percent(move.after)} with it")
+            lines.append(f"{move.destination}: {percent(move.after)} with the bundle")
         if single is not None and single.after is not None:
-            lines.append(f"{to}: {percent(single.after)} with it")
+            lines.append(f"{to}: {percent(single.after)} with the bundle")
         if move.before is not None:
             lines.append(f"{move.source}: {percent(move.before)} before, while it had the bundle")
         lines += self._ends(record, move)
         return self._answer(record, f"{chosen}: {because(reason, at)}", reason, lines, to=to)
 
     def _divided(self, record: DecisionRecord, split: SplitView) -> Answer:
-        """It is split, or would be."""
+        """The answer for a bundle that is split, or would be."""
         would = f"would be split into {split.children}"
         text = f"{self.name} is split into {split.children}: {because(split.reason)}"
         reason = split.outcome or split.reason

@@ -56,7 +56,7 @@ async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFoun
 
 
 def explanation_of(found: RecordsFound) -> BundleExplanation | BrokerExplanation:
-    """The explanation of what was found."""
+    """The explanation for the bundle or broker in `found`."""
     if found.of_bundle:
         return BundleExplanation(found.name, found.broker, found.facts, found.records)
     return BrokerExplanation(found.name, found.facts, found.records)
@@ -89,9 +89,9 @@ def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int
 
 
 _WHY_NOT_DESCRIPTION = """\
-Explain why a bundle did not move, or not to some broker, or why a broker gets no bundles. What holds the bundle or
-broker now (a pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time when that ends. Then come the
-figures that were compared.
+Explain why a bundle did not move, why it did not move to a certain broker, or why a broker gets no bundles. What holds
+the bundle or broker now (a pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time when that ends.
+Then come the figures that were compared.
 
 With --history the answer comes only from the operator's history. Exit code 1: nothing was decided yet.
 

@@ -19,7 +19,7 @@ from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, polic
 def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
     """What the history below `folder` says about a bundle or broker at `at`, or at the newest decision.
 
-    policy: whose history, if there are several. kind: ``bundle``, ``broker``, or empty for either. Raises
+    policy: whose history to read; None if there is only one. kind: ``bundle``, ``broker``, or empty for either. Raises
     `CommandError`.
     """
     try:
@@ -55,7 +55,7 @@ def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, .
     """The decisions up to `at`, oldest first, never empty. Raises `CommandError`, `UnreadableContentError`."""
     newest = past.decisions(count=1)
     if not newest:
-        raise CommandError(f"the history of {past.policy} has no decision; the operator writes them since version 0.1")
+        raise CommandError(f"the history of {past.policy} has no decision; operators before version 0.1 recorded none")
     until = newest[0].of if at is None else at(newest[0].of)
     found = past.decisions(until)
     if not found:

@@ -60,7 +60,7 @@ def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, lande
 
 
 def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
-    """The broker of a bundle in a record, before its current owner; empty if unknown."""
+    """The broker that, by a record, had a bundle before its current owner; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
     if (manual := record.manual_move_of(bundle.name)) is not None:
@@ -80,7 +80,7 @@ def answer(
 ) -> Answer:
     """Who moved the bundle `name`, from where, when, and until when it stays on `owner`.
 
-    costs: what a move costs, in lines.
+    costs: lines that say what a move costs.
     """
     record = records[-1] if records else None
     lines = [*decided(record, facts, records)] if record is not None else []

@@ -124,7 +124,7 @@ async def _no_place(api: Api, namespace: str, bundle: BundleRecord) -> tuple[Rea
     except NotFoundError:
         return Reason.UNOWNED, f"not before there is a TopicNamespace {name}"
     if space.superfluous:
-        return Reason.UNOWNED, f"not while its TopicNamespace {name} is {space.ready[1]}: another one has the namespace"
+        return Reason.UNOWNED, f"not while its TopicNamespace {name} is {space.ready[1]}: another one describes it"
     found = [bundle_record(raw) async for page in api.list(BUNDLES, namespace) for raw in page.items]
     other = examine({b.name: b for b in found if b.topic_namespace == name}).overlaps.get(bundle.name)
     return None if other is None else (Reason.OVERLAP, other)

@@ -2,7 +2,7 @@
 
 Each new `Reason` needs a row here; a test checks that. `why` is a clause without a full stop, in which *it* is the
 bundle or broker in question. `otherwise` are steps: words, a colon, and a command if there is one. Steps may contain
-{bundle}, {broker} (the one in question, or the bundle's), {to} (a better broker), {policy} and {namespace}.
+{bundle}, {broker} (the broker in question, or the bundle's), {to} (a better broker), {policy} and {namespace}.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _set(**spec: Any) -> str:
 _MOVE = "move it manually: trimtab move {bundle} {to} -n {namespace}"
 _LIMITS = "set the limit in the policy"
 _OBSERVE = "look at the measured load: trimtab observe --policy {policy} -n {namespace}"
-_LOG = "read the operator's log, and report it"
+_LOG = "read the operator's log, and report the error"
 _STATUS = "see the state of the policy: trimtab status {policy} -n {namespace}"
 _SPACE = "see the TopicNamespace: kubectl get topicnamespaces -n {namespace} -o yaml"
 _DRAWN = "see its Broker object: kubectl get broker {broker} -n {namespace} -o yaml"
@@ -45,7 +45,7 @@ _SPLIT = "split it: trimtab split {bundle} -n {namespace}"
 _SHEDDER = "change the shedder's parameters: kubectl edit bpol {policy} -n {namespace} (spec.shedder)"
 _PLACEMENT = "change the placement: kubectl edit bpol {policy} -n {namespace} (spec.placement)"
 _SELECTION = "change spec.selection of the policy: kubectl edit bpol {policy} -n {namespace}"
-_SPREAD = "no longer spread its namespace: kubectl edit tns -n {namespace} (spec.spread)"
+_SPREAD = "stop spreading its namespace: kubectl edit tns -n {namespace} (spec.spread)"
 _PATCH_BUNDLE = "kubectl patch bundle {bundle} -n {namespace} --type merge -p"
 _UNPIN = f'remove the pin: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"pinned": false}}}}}}}}\''
 _SPLITTER = "change the split rule: kubectl edit bpol {policy} -n {namespace} (spec.split)"
@@ -60,7 +60,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "it has no owner, and gets one as soon as a broker may have it",
         ("see the brokers: kubectl get brokers -n {namespace}",),
     ),
-    Reason.BROKER_LOST: Sentence("its broker is gone, so it got another one"),
+    Reason.BROKER_LOST: Sentence("its broker is gone, so it got another owner"),
     Reason.ADMIN: Sentence(
         "a person or Git set its owner", ("move it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
     ),
@@ -114,7 +114,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("see what keeps each of its bundles there: trimtab explain broker {broker} -n {namespace}",),
     ),
     Reason.SOLE_BUNDLE: Sentence(
-        "it carries all the load of its broker, and would only move it elsewhere",
+        "it carries all the load of its broker, and a move would only shift that load to another broker",
         (_SPLIT, "give its topics partitions"),
     ),
     Reason.NO_BROKERS: Sentence(
@@ -129,7 +129,8 @@ SENTENCES: Mapping[Reason, Sentence] = {
     # why nothing moved: data
     Reason.NO_LOAD_DATA: Sentence("one of its metrics was never measured", (_OBSERVE,)),
     Reason.OUT_DATED_DATA: Sentence(
-        "its newest sample is too old", (_OBSERVE, f"allow older ones: {_set(source={'prometheus': {'maxAge': '2m'}})}")
+        "its newest sample is too old",
+        (_OBSERVE, f"allow older samples: {_set(source={'prometheus': {'maxAge': '2m'}})}"),
     ),
     Reason.UNTRUSTED: Sentence("its metrics can't be right, and are not trusted", (_OBSERVE,)),
     Reason.PARTIAL_DATA: Sentence("Prometheus answered for only a part of the cluster", (_OBSERVE,)),
@@ -155,7 +156,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ("see how it compares: trimtab status {policy} -n {namespace}", _MOVE),
     ),
     Reason.NO_ACTING_POLICY: Sentence(
-        "no acting policy has the same brokers as this shadow", ("create one, or let it act itself: set its mode",)
+        "no acting policy has the same brokers as this shadow", ("create one, or let this policy act: set its mode",)
     ),
     Reason.NOT_APPROVED: Sentence(
         "it is proposed, and not approved yet",
@@ -215,7 +216,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         ),
     ),
     Reason.PACE: Sentence(
-        "enough moves to its destination are pending for the time that clients need to reconnect there",
+        "clients reconnect slowly at its destination, so no more moves to it may be pending now",
         (
             "wait until some have landed",
             f"ignore the publish gaps: {_set(budget={'adaptivePace': False})}",
@@ -283,7 +284,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.UNKNOWN: Sentence("Pulsar gives no reason", (_LOG,)),
     Reason.TOO_SMALL: Sentence("the cluster is too small for its load", ("add brokers",)),
     Reason.TOO_LARGE: Sentence(
-        "the cluster is larger than its load needs", ("a broker could go: trimtab drain {broker} -n {namespace}",)
+        "the cluster is larger than its load needs", ("remove a broker: trimtab drain {broker} -n {namespace}",)
     ),
     Reason.INTERNAL_ERROR: Sentence("a defect of Trimtab prevented the decision", (_LOG,)),
 }

@@ -106,7 +106,7 @@ class Bridge:
         return self.cluster.link.spec
 
     async def _connect(self, spec: PulsarSpec) -> None:
-        """Work with the cluster of `spec` until the spec or the credentials change.
+        """Run the controllers on the cluster of `spec` until the spec or the credentials change.
 
         Raises `PulsarError`, `RefusedUrlError`, `SourceMisconfiguredError`, `ApiError` if no client can be opened.
         """

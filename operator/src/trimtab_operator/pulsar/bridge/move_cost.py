@@ -1,9 +1,9 @@
-"""Measures how long moves interrupt clients, on a sample, and stores it in each TopicNamespace.
+"""Measures how long some of the moves interrupt clients, and stores the times in the TopicNamespaces.
 
 A broker records when each producer and consumer connected. A few seconds after a bundle landed, the controller reads
 some of its topics from the new owner. The gap of a topic is the time from the unload request until its last client
-connected. When many bundles land together, most are not measured. The gap compares the clocks of the operator and the
-broker, so it is only as precise as they agree.
+connected. The request is timed by the operator's clock and the connection by the broker's, so the gap is wrong by the
+difference of the two. When many bundles land together, most are not measured.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ READ_AFTER = (3.0, 12.0)
 
 
 AT_ONCE = 2
-"""Moves measured at the same time. `WAITING` more wait; others are skipped."""
+"""Number of moves that are measured at the same time. `WAITING` more wait, and further ones are skipped."""
 
 
 WAITING = 2
 
 
 TOPICS = 3
-"""Maximum number of topics that are read of each bundle."""
+"""Maximum number of topics that are read for each bundle."""
 
 
 _LONGEST = 60.0
@@ -145,7 +145,7 @@ class MoveCostController:
         log.info("bundle %s: its clients reconnected after %.3f s", landing.bundle, cost.reconnect)
 
     def _policy_of(self, landing: Landing) -> Settings | None:
-        """The policy that the bundle belongs to; None if it is gone."""
+        """The policy that the bundle belongs to; None if either is gone."""
         settings, record = self._cluster.policies.settings, self._cluster.stores.bundles.items.get(landing.bundle)
         return None if record is None else settings.get(self._cluster.caretaker(record))
 

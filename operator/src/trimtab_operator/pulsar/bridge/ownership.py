@@ -33,12 +33,12 @@ OTHERS_AFTER = 0.5
 """Seconds after a release. From then on, brokers other than the destination are asked, too."""
 
 SOURCE_AFTER = 2.0
-"""Seconds after a release. If the old owner has the bundle after that, it has taken it back."""
+"""Seconds after a release. If the old owner has the bundle after that, it has taken the bundle back."""
 
 LOOKUP_AFTER = 2.0
-"""Seconds after a release. If the bundle is still unowned then, no client requests its topics, and a lookup is sent.
+"""Seconds after a release. If the bundle is still unowned then, no client requests its topics, so a lookup is sent.
 
-A lookup at the same moment as a client's lookup may send the bundle elsewhere.
+A lookup at the same moment as a client's lookup may assign the bundle to another broker.
 """
 
 PATIENCE = 5.0
@@ -91,7 +91,7 @@ class ModularOwnership:
         return "" if found == request.source != request.destination and since < SOURCE_AFTER else found
 
     async def owners_of(self, bundles: Collection[str], brokers: Sequence[str]) -> dict[str, str]:
-        """Ask for each bundle."""
+        """Ask for each bundle separately."""
         owners = await at_most(LOOKUPS_AT_ONCE, lambda bundle: owner_by_any(self.admin, bundle, brokers), list(bundles))
         return {bundle: owner for bundle, owner in zip(bundles, owners, strict=True) if owner}
 
@@ -160,7 +160,7 @@ class ExtensibleOwnership:
 
 
 async def for_load_manager(admin: Admin, modular: T, extensible: T) -> T:
-    """Choose by the load manager that the cluster runs now. Raises `PulsarError`."""
+    """`modular` or `extensible`, by the load manager that the cluster runs now. Raises `PulsarError`."""
     return modular if await admin.load_manager() is LoadManager.MODULAR else extensible
 
 
@@ -219,7 +219,7 @@ class OwnershipSource:
 async def owner_by_any(admin: Admin, bundle: str, brokers: Iterable[str]) -> str:
     """Ask one broker after the other, until one answers, for the id of the owner of `bundle`; empty for unowned.
 
-    With the modular load manager only. Raises `PulsarError`.
+    Works only with the modular load manager. Raises `PulsarError`.
     """
     silent = PulsarUnavailableError("there is no active broker to ask")
     for broker in brokers:

@@ -41,7 +41,8 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_UNLOADS = 3
-"""Maximum number of unloads for one desired owner: each disconnects clients. Then the actual owner is reported."""
+"""Maximum number of unloads for one desired owner, because each disconnects clients. After the last one, the actual
+owner is reported."""
 
 _STAYS = SEEN | WITHDRAWN
 """Reasons of a desired owner that only repeats the last known owner. If the bundle is elsewhere, it stays there."""
@@ -68,7 +69,7 @@ class BundleUnload:
     _unanswered: dict[str, str] = field(default_factory=dict)  # the owner that did not answer the unload, by bundle
 
     def __post_init__(self) -> None:
-        for result in UnloadResult:  # starts at 0, so that `increase` counts the first one
+        for result in UnloadResult:  # each starts at 0, so that `increase` counts the first unload
             self.cluster.metrics.pulsar_unloads.labels(str(result))
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
@@ -140,7 +141,7 @@ class BundleUnload:
         return times if generation == request.record.generation else 0
 
     async def _notify_leaving(self, request: UnloadRequest) -> float:
-        """Await the `BeforeUnload` listeners; returns the epoch seconds after that."""
+        """Await the `BeforeUnload` listeners. Returns the time after that (epoch seconds)."""
         await asyncio.gather(*(_with_timeout(leaving(request)) for leaving in self._leaving))
         return self.cluster.now()
 
@@ -184,9 +185,9 @@ class BundleUnload:
     async def _stuck(self, request: UnloadRequest, owner: str) -> bool:
         """Whether `owner` was releasing the bundle, and became its owner again.
 
-        Pulsar's extensible load manager does that when the destination dies. The topics then stay closed, with their
-        clients connected and without messages, as long as that broker has the bundle (measured with 4.0.8). A new
-        operator process can't know whether a bundle in state `Releasing` was unloaded, and assumes that it was.
+        Pulsar's extensible load manager makes it the owner again when the destination dies. The topics then stay
+        closed, with their clients connected and without messages, as long as it has the bundle (measured with 4.0.8). A
+        new operator process can't know whether a bundle in state `Releasing` was unloaded, and assumes that it was.
         """
         record = request.record
         if owner and owner != self._unanswered.get(record.name, owner):
@@ -212,13 +213,13 @@ class BundleUnload:
         return await self._write(request, {"owner": name, "state": str(BundleState.OWNED)})
 
     def _unfit(self, record: BundleRecord) -> frozenset[str]:
-        """Brokers that are closed, drained or not ready."""
+        """Brokers that take no bundles, are being drained, or are not ready."""
         departures = self.cluster.departures(self.cluster.caretaker(record))
         brokers = self.cluster.stores.brokers.items.values()
         return departures.closed | departures.drained | {broker.name for broker in brokers if not broker.ready}
 
     async def _without_destination(self, request: UnloadRequest) -> UnloadResult:
-        """The destination is inactive: move a bundle with closed topics away, and report the rest."""
+        """Report an inactive destination. If the bundle's topics are closed, move the bundle away first."""
         now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is not None and now.name in self._unanswered:
             request = replace(request, record=now)  # its state may be `Releasing` now
@@ -263,7 +264,7 @@ class BundleUnload:
         return replace(request, record=bundle_record(raw))
 
     def _report_landed(self, request: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
-        """Report a completed move. times: epoch seconds at which it was asked, released, owned."""
+        """Report a completed move. times: epoch seconds of the request, its answer, and the new owner."""
         record, ids, (asked, released, owned) = request.record, self.cluster.link.ids or {}, times
         source = broker_name(request.source, ids) or record.status_owner
         landing = Landing(record.name, record.topic_namespace, request.full_name, source, record.owner, *times, unloads)

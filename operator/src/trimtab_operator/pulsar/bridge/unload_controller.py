@@ -1,9 +1,9 @@
 """`UnloadController`: starts unloads, a few at a time, until bundles are at their desired owners; repeats failed ones.
 
-For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If that is not the
-destination, it unloads the bundle with that destination. It then reads the owner again, because the answer to an unload
-says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state is in
-the objects and in Pulsar, so a new leader can continue.
+For each Bundle with a pending desired owner, an attempt (`BundleUnload`) reads the owner. If the owner is not the
+destination, the attempt unloads the bundle to the destination. It then reads the owner again, because the answer to an
+unload says only that the old owner released the bundle. Finally it writes the owner to the Bundle's status. All state
+is in the objects and in Pulsar, so a new leader can continue.
 
 A failed attempt is repeated after a pause (`Backoff`). The pause doubles with each failure, because each unload
 disconnects clients.
@@ -45,7 +45,7 @@ attempt would end the attempt."""
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 """Pause after the first failure, and maximum pause, in seconds."""
 
-_DOUBLINGS = 10  # enough for the maximum pause, and no overflow
+_DOUBLINGS = 10  # enough to reach the maximum pause, and too few for an overflow
 
 FORGET_AFTER = 3600.0
 """Seconds after which a failure no longer counts."""
@@ -84,7 +84,7 @@ class UnloadController:
         ownership = OwnershipSource(unbudgeted, lambda: list((cluster.link.ids or {}).values()), cluster.clock)
         self._ownership, self._unload = ownership, BundleUnload(cluster, unbudgeted, ownership)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ranges: dict[str, tuple[str, str]] = {}  # of the bundles that are being moved, by name
+        self._ranges: dict[str, tuple[str, str]] = {}  # those of bundles being moved, by bundle name
         self._backoff = Backoff(cluster.clock)
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:

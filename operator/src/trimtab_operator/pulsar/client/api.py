@@ -210,7 +210,7 @@ class Admin(Protocol):
         """Names of the tenant's namespaces, as ``tenant/name``. Raises `UnknownError`."""
 
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """The n + 1 edges of its n bundles, ascending from 0 to 0xffffffff. Raises `UnknownError`."""
+        """The n + 1 edges of the namespace's n bundles, ascending from 0 to 0xffffffff. Raises `UnknownError`."""
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
         """The namespace's policies (``anti_affinity_group``, ``bundles``, ...). Raises `UnknownError`."""
@@ -228,7 +228,7 @@ class Admin(Protocol):
     async def owner(self, bundle: str, broker: str) -> str:
         """Id of the broker that serves `bundle`, empty for unowned; with the modular load manager only.
 
-        broker: the broker to ask; every broker knows the owner. It has no side effects. Raises `StaleBundleError`,
+        broker: the broker to ask; every broker knows the owner. No side effects. Raises `StaleBundleError`,
         `UnknownError`.
         """
 

@@ -53,7 +53,7 @@ def _present(context: ssl.SSLContext, credentials: Credentials) -> None:
         file.write(f"{credentials.certificate}\n{credentials.key}\n")
         file.flush()
         try:
-            context.load_cert_chain(file.name, password="")  # without it OpenSSL would ask at the terminal
+            context.load_cert_chain(file.name, password="")  # without a password OpenSSL would ask at the terminal
         except ssl.SSLError as error:
             raise CredentialsError(f"certificate and key are not a pair in PEM form ({error.reason})") from None
 
@@ -74,7 +74,7 @@ RETRY_AFTER = 5.0
 
 
 LONGEST_RETRY = 300.0
-"""Maximum of this pause in seconds. Each refused token in a row doubles the pause. An accepted token resets it."""
+"""Maximum of this pause, in seconds. Each refused token in a row doubles the pause. An accepted one resets it."""
 
 
 ISSUER_TIMEOUT = 10.0
@@ -136,8 +136,8 @@ class _Token:
 class ClientCredentials:
     """Authenticates with tokens from an issuer.
 
-    tls: for brokers; the issuer's certificate may also be from a well-known authority. admit: checks a URL and returns
-    it in the form to use; raises `ValueError` if it is not allowed. clock: seconds of a monotonic clock. Raises
+    tls: context for brokers; the issuer's certificate may also be from a well-known authority. admit: checks a URL and
+    returns it in the form to use; raises `ValueError` if it is not allowed. clock: seconds of a monotonic clock. Raises
     `CredentialsError`.
     """
 
@@ -169,7 +169,7 @@ class ClientCredentials:
         return token.headers()
 
     async def proof(self) -> Credentials:
-        """The current token, and TLS. Raises `PulsarError`."""
+        """The current token, and the TLS settings. Raises `PulsarError`."""
         token = (await self.headers())["Authorization"].removeprefix("Bearer ")
         return replace(self.credentials, bearer_token=token)
 
@@ -319,7 +319,7 @@ def _normalized(url: str) -> tuple[str, str, int, str]:
 
 
 def _ignore() -> None:
-    """Default listener."""
+    """Do nothing: the default listener."""
 
 
 class Identity(Protocol):
@@ -332,7 +332,7 @@ class Identity(Protocol):
         """The credentials with TLS, for another HTTP client. Raises `PulsarError`."""
 
     async def refused(self, headers: Mapping[str, str]) -> bool:
-        """Report that brokers refused these `headers` (401); returns whether there are newer ones."""
+        """Report that brokers refused these `headers` (401). Returns whether there are newer ones."""
 
     async def aclose(self) -> None:
         """Stop background work."""
@@ -375,7 +375,7 @@ class Bearer:
         return False
 
     async def aclose(self) -> None:
-        """Nothing to stop."""
+        """Do nothing: there is no background work."""
 
     def hide(self, text: str) -> str:
         """Remove the token from `text`."""

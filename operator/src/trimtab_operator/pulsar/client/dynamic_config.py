@@ -38,7 +38,7 @@ OFF, ON = "false", "true"
 
 _RESETTING = {(2, 10): 7, (2, 11): 5, (3, 0): 5, (3, 1): inf, (3, 2): 3}
 """The first patch release, by minor release, that resets a removed dynamic value (apache/pulsar#22673). In 3.1 there is
-none. All later minor releases reset it."""
+none. All minor releases after 3.2 reset it."""
 
 
 _HOUR = 3600.0
@@ -113,7 +113,7 @@ class FoundSettings:
         return replace(self, written=self.written.difference(switches))
 
     def undone_again(self, now: float) -> Self:
-        """Record that another client switched a switch on again `now`. Forget times older than an hour."""
+        """Record that another client switched a switch on again at `now`. Forget times older than an hour."""
         return replace(self, undone=(*self.undone_lately(now), now))
 
     def undone_lately(self, now: float) -> tuple[float, ...]:

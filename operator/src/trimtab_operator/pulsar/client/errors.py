@@ -168,7 +168,7 @@ row that matches counts."""
 
 
 def reason_of(body: str) -> str:
-    """Read the reason from an error body: the field ``reason``, or the message of a stack trace or page. One line."""
+    """The reason in an error body, as one line: the field ``reason``, or the message of a stack trace or page."""
     try:
         found = json_of(body)
         text = str(found["reason"]) if isinstance(found, dict) and found.get("reason") else body

@@ -257,7 +257,7 @@ class HttpAdmin:
     async def _https_origin(self, broker: str) -> str:
         """The https base URL of a broker, by a lookup in the heartbeat namespace that only this broker owns.
 
-        If another broker owns that namespace, this one has just stopped. Raises `PulsarError`.
+        If another broker owns that namespace, `broker` has just stopped. Raises `PulsarError`.
         """
         found, _ = await self._ask(lookup_of(broker))
         if not (url := self.transport.learn(broker, found)):

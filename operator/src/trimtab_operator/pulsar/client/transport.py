@@ -1,4 +1,4 @@
-"""`Transport`: one request to Pulsar's admin REST API, with redirects, limits and a request budget.
+"""`Transport`: sends requests to Pulsar's admin REST API, with redirects, limits and a request budget.
 
 Redirects (307) keep the method. They are followed only to the hosts and ports of brokers that Pulsar lists, and only if
 the administrator allows these addresses. So a token never reaches another server. A request is retried only after a 401
@@ -38,13 +38,13 @@ class Budget:
     _next: float = field(default=float("-inf"))
 
     def book(self, now: float) -> float:
-        """Reserve a slot for a request at `now`; returns the seconds to wait."""
+        """Reserve a slot for a request at `now`, and return the seconds to wait."""
         at = max(self._next, now - 1.0 + 1.0 / self.rate)
         self._next = at + 1.0 / self.rate
         return max(0.0, at - now)
 
     async def wait(self) -> float:
-        """Wait for a slot; returns the seconds waited."""
+        """Wait for a slot, and return the seconds waited."""
         clock = self.clock or asyncio.get_running_loop().time
         if (delay := self.book(clock())) > 0:
             await asyncio.sleep(delay)
@@ -67,7 +67,7 @@ _REDIRECT, _UNAUTHORIZED, _ERROR = 307, 401, 300
 
 
 def _ignore(*_: Any) -> None:
-    """Default listener."""
+    """Do nothing: the default listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call: its name in metrics and errors, method, path with query (all after the host), and JSON body."""
+    """One call: its name in metrics and errors, method, path with query (all that follows the host), and JSON body."""
 
     call: str
     method: str
@@ -110,7 +110,7 @@ class Request:
 
 @dataclass(slots=True)
 class Transport:
-    """Sends requests to the Pulsar cluster at `base` (already allowed), each within `timeout` seconds.
+    """Sends requests to the Pulsar cluster at `base` (an allowed URL), each within `timeout` seconds.
 
     It knows the brokers that Pulsar lists, and reads the list again when a redirect leads to an unknown one. Any broker
     can answer requests about the cluster: if one does not answer, the next request goes to another broker.
@@ -128,7 +128,7 @@ class Transport:
     _turn: int = 0
 
     async def ask(self, request: Request, *, at: str = "", budgeted: bool = True) -> tuple[Any, str]:
-        """Send a request; returns the answer (JSON as values, other text as it is, None if empty) and its URL.
+        """Send a request. Returns the answer (JSON as values, other text as it is, None if empty) and its URL.
 
         at: base URL of one broker; default is the cluster's. budgeted: wait for the budget. Raises `PulsarError`.
         """
@@ -263,7 +263,7 @@ class Transport:
         return origin + parts.path + (f"?{parts.query}" if parts.query else "")
 
     def admitted(self, origin: str, label: str) -> str:
-        """The base URL to use for `origin`. label: begins the error text. Raises `PulsarRefusedError`."""
+        """The base URL to use for `origin`. label: beginning of the error text. Raises `PulsarRefusedError`."""
         try:
             return self.guards.admit(origin).rstrip("/")
         except ValueError as error:
@@ -276,7 +276,7 @@ class Transport:
             return True
         self.list_brokers(api.names(await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)))
         if scheme == "https":  # brokers with both schemes are listed by their http port
-            for broker in sorted(self._listed, key=self._secure.__contains__):  # unknown ones first
+            for broker in sorted(self._listed, key=self._secure.__contains__):  # those of unknown address first
                 if place not in self._addresses(scheme) and _address(f"//{broker}")[0] == place[0]:
                     self.learn(broker, await self._plain(lookup_of(broker), headers))
         return place in self._addresses(scheme)

@@ -1,7 +1,8 @@
 """HTTP basics for the clients of brokers and of token issuers: proxies, and the size of answers.
 
-Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules of the library `requests`, which
-reads Prometheus. aiohttp could find them itself, but would then also send credentials from ``~/.netrc``.
+Proxies come from the environment (``HTTPS_PROXY``, ``NO_PROXY``, ...), by the rules of the library `requests`, with
+which Trimtab queries Prometheus. aiohttp could find them itself, but would then also send credentials from
+``~/.netrc``.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ With these rules, an early, late or failed read never loses a bundle:
 - A broker that did not answer changes nothing. A bundle counts as unowned only when `ObservedOwners` is complete: every
   active broker answered twice in a row. If bundles are read one by one, one answer is enough.
 - Bundles are split and never merged. So boundaries that lack a known edge are old, or the namespace was created again.
-  They count only after they were read twice.
+  Such boundaries count only after they were read twice.
 - A bundle is deleted only after all bundles that replace it exist.
 - The unload controller writes the status of a bundle with a pending desired owner, and the split controller that of a
   splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A bundle in state
@@ -280,7 +280,7 @@ class NewBundle:
 
 @dataclass(slots=True)
 class BundleChanges:
-    """Bundle objects to create, and those to delete after all of them exist.
+    """Bundle objects to create, and Bundle objects to delete once all created ones exist.
 
     doubtful: the boundaries lack an edge of an existing bundle, so they must be read again first.
     """

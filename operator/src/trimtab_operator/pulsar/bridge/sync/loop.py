@@ -6,7 +6,7 @@ Three loops run at different intervals, so that none waits for a slower one:
 |---|---|---|
 | brokers | one list | 2 s, outside the request budget, to notice a lost broker early |
 | owners | the bundles of each broker, one request per broker | 8 s, and immediately when brokers come or go |
-| namespaces | tenants, their namespaces, the policies of each | 2 min, and immediately for a suspected one |
+| namespaces | tenants, their namespaces, the policies of each | 2 min, and immediately if one may have changed |
 
 Owners take half of `spec.pulsar.requestsPerSecond` and namespaces a quarter. The rest is for requests about single
 bundles. If a loop takes much longer than its interval, the log says so.
@@ -38,14 +38,14 @@ from trimtab_operator.state.cluster import ClusterState
 log = logging.getLogger(__name__)
 
 OWNERS_SHARE, NAMESPACES_SHARE = 0.5, 0.25
-"""Ratios 0-1 of the requests per second that the policy allows."""
+"""Fractions of the requests per second that the policy allows."""
 
 TICK = 0.25
 """Seconds between two checks of whether a namespace is due."""
 
 
 NAMES_SHARE = 0.1
-"""Ratio 0-1 of the requests per second that listing the names of namespaces may take."""
+"""Fraction of the requests per second that listing the names of namespaces may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class ClusterSync:
         clock = self._cluster.clock
         while True:
             if clock() >= self._list_at and not self._due:
-                self._list_at = clock() + 5 * self.rhythm.again  # unless the list succeeds
+                self._list_at = clock() + 5 * self.rhythm.again  # if the list fails
                 await self._log_errors("listing the namespaces", self.list_namespaces)
             elif clock() >= self._names_at:
                 self._names_at = clock() + self.rhythm.names
@@ -178,9 +178,9 @@ class ClusterSync:
                 await asyncio.sleep(TICK)
 
     def _next(self) -> str:
-        """The next namespace, empty for none: alternately a suspected one and a regular one.
+        """The next namespace, empty for none: alternately a suspect, which may have changed, and a regular one.
 
-        Suspected namespaces alone could block the others, because some may fail each time.
+        Suspects alone could block the others, because some may fail each time.
         """
         suspects, now = self._cluster.link.suspects, self._cluster.clock()
         suspects |= self._touched()
@@ -212,7 +212,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Suspect the namespaces that only Pulsar has, and those that only have objects. Raises `PulsarError`."""
+        """Make suspects of namespaces that only Pulsar has, or that only have objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:

@@ -39,7 +39,7 @@ MOST = 64
 """Maximum number of patterns in a list."""
 
 MOST_AVAILABLE = 1000
-_DIGITS = 100  # that are read of a number: Python refuses to read thousands
+_DIGITS = 100  # maximum number of digits to convert: Python refuses to convert thousands
 
 
 _SPECIAL = str.maketrans({".": r"\."})
@@ -196,7 +196,7 @@ class NamespaceSync:
         return done
 
     async def _absent(self, namespace: str) -> bool:
-        """Pulsar does not have the namespace: delete its objects, or create it."""
+        """Synchronize a namespace that Pulsar does not have: delete its objects, or create it."""
         changes = absent_namespace_changes(self._records(namespace), self.cluster.now())
         if changes.create_in_pulsar is not None:
             return await self._create(changes.create_in_pulsar)
@@ -247,7 +247,7 @@ class NamespaceSync:
 
 
 async def listed(admin: Admin, namespace: str) -> bool:
-    """Whether Pulsar lists a namespace. An ingress may answer 404 while the brokers restart.
+    """Whether Pulsar lists a namespace. A 404 alone proves nothing: an ingress may send it while the brokers restart.
 
     Raises `PulsarError` if the lists can't be read.
     """

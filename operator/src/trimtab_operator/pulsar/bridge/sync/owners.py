@@ -1,7 +1,7 @@
 """Reads the owners of all bundles from the brokers, and compares them with the Bundle objects.
 
 With the extensible load manager each broker lists all its bundles. Modular brokers are asked for one bundle at a time
-(`Admin.owner`), at most `most` in a round, so `OwnershipVerifier` chooses which. First come bundles whose load report
+(`Admin.owner`), at most `most` in a round, so `OwnershipVerifier` chooses some. First come bundles whose load report
 has changed, then those that were read longest ago. A small cluster is read completely in each round.
 
 The load reports of modular brokers are hints. A report lists the bundles for whose topics the broker has statistics,
@@ -52,9 +52,9 @@ class OwnershipVerifier:
     async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Mapping[str, str]) -> dict[str, str]:
         """The owner of each bundle that this round found: bundle -> broker id, empty for unowned.
 
-        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. The
-        result has a bundle with an object if it was read in this round. It also has one that is unowned by its status,
-        was never read, and is in exactly one report. It omits the others: they may have changed since they were read.
+        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. Of
+        these, the result has those that were read in this round. It also has those that are unowned by their status,
+        were never read, and are in exactly one report. The rest may have changed since they were read.
         """
         self._round += 1
         hints = _by_bundle(reports)

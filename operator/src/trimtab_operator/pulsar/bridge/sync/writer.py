@@ -64,7 +64,7 @@ class ObjectWriter:
         await self._status(BUNDLES, bundle.name, made["metadata"]["resourceVersion"], bundle.status)
 
     async def delete_bundles(self, bundles: Sequence[BundleRecord]) -> bool:
-        """Delete bundles that have not changed since they were read; returns whether all are deleted."""
+        """Delete bundles that have not changed since they were read. Returns whether all are deleted."""
 
         async def one(bundle: BundleRecord) -> bool:
             return await self._delete(BUNDLES, bundle.name, resource_version=bundle.resource_version)
