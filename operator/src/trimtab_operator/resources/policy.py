@@ -49,7 +49,7 @@ class Limits(Resource):
     """Limits of every plan, whichever strategy made it."""
 
     cool_down: Duration = "30m"
-    """Time for which a bundle stays after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
+    """Time for which a bundle stays on its broker after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
     max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] | None = None
     """Maximum number of moves per cycle. If absent: twice the number of brokers, at least 20."""
     max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
