@@ -99,7 +99,7 @@ class Metrics:
             "cpu_range_ratio", "CPU of the most used broker minus that of the least used one, 0-1, by policy.", "policy"
         )
         self.brokers = self._gauge(
-            "brokers", "Number of brokers, by policy; data: Trusted, or the Reason why not.", "policy", "data"
+            "brokers", "Number of brokers, by policy; data: Trusted, or the Reason of distrust.", "policy", "data"
         )
         self.brokers_wanted = self._gauge(
             "brokers_wanted",
@@ -203,12 +203,12 @@ class Metrics:
         )
         self.budget_overrides = self._counter(
             "budget_overrides_total",
-            "Moves beyond a disruption budget, by policy and Reason. Budgets never hold back drains and people.",
+            "Moves beyond a disruption budget, by policy and Reason. Moves for drains and people are never held back.",
             *("policy", "reason"),
         )
         self.move_pace = self._gauge(
             "move_pace",
-            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: they did not.",
+            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: none was long.",
             "policy",
         )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not finished, by policy.", "policy")
