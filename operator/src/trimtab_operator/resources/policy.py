@@ -92,7 +92,7 @@ class Advice(Resource):
     """When the condition `RightSized` reports that the cluster is too small or too large for its load."""
 
     enabled: bool = True
-    """Whether to report it."""
+    """Whether the condition is reported."""
     target_usage_percent: Annotated[int, Field(gt=0, le=100)] = 60
     """Percent of the most used resource that all brokers together should use. Above 110 % of this value the cluster is
     too small. It is too large if usage would be below 90 % of this value with one broker fewer."""

@@ -63,7 +63,7 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
     return to_yaml({"rules": [rule]}).removeprefix("rules:\n")
 
 
-_FOLLOW = {"list": "the operator's store", "watch": "the operator's store"}
+_FOLLOW = {"list": "fills the operator's store", "watch": "updates the operator's store"}
 _KOPF = {
     "list": "Kopf calls handlers for each object",
     "watch": "Kopf calls handlers for each change",

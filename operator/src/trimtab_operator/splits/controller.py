@@ -358,7 +358,7 @@ class SplitController:
             await self._remove(child, parent)
 
     async def _remove(self, child: str, parent: str) -> None:
-        """Delete a child that a split which has ended, or a delayed request, left behind."""
+        """Delete a child that an ended split or a delayed request left behind."""
         raw = await self._bundle(child)
         if raw is not None and parent_of(raw) == parent:
             await BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now).delete(raw)

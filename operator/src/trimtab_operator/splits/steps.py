@@ -50,8 +50,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A bundle to create. lower, upper: ``0x%08x``. destination: broker after the split; empty for the parent's owner.
-    """
+    """A bundle to create. lower, upper: ``0x%08x``. destination: broker after the split; empty: the parent's owner."""
 
     bundle: str
     lower: str

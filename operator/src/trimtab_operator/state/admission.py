@@ -48,7 +48,7 @@ class MoveRequest:
 
     @property
     def forced(self) -> bool:
-        """Whether no budget holds it back."""
+        """Whether no budget holds the move back."""
         return self.reason in UNRESTRAINED
 
 
@@ -125,7 +125,7 @@ class _Round:
         if (found := self.tally.admit([self._charge(request) for request in others])) is not None:
             charge, short = found
             text = in_words(short, self.cluster.now())
-            with_it = f"{charge.bundle}, which it exchanges with, must wait: " if len(others) > 1 else ""
+            with_it = f"{charge.bundle}, part of the same exchange, must wait: " if len(others) > 1 else ""
             return Reason.DISRUPTION_BUDGET, f"{with_it}{text}"
         self._to.update(request.destination for request in requests if request.source != request.destination)
         return None

@@ -320,8 +320,7 @@ class ClusterState:
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
     def _stands_for_something(self, broker: BrokerRecord) -> bool:
-        """Whether the pod or the address behind a Broker exists. An address that a person declared counts as existing.
-        """
+        """Whether the pod or address behind a Broker exists; True for an address that a person declared."""
         if broker.pod:
             return broker.pod in self.stores.pods.items
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids

@@ -1,8 +1,8 @@
 """Brokers that are leaving: terminating, drained, next in a rolling restart, or lost. Pure.
 
 A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
-the revision of a pod, and the youngest pod has the newest. Only pods are read. So the operator needs no permission to
-read StatefulSets, and a new leader finds what the last one found.
+the revision of a pod, and the youngest pod has the newest revision. Only pods are read. So the operator needs no
+permission to read StatefulSets, and a new leader finds what the last one found.
 
 A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
 hold back shedding any longer.

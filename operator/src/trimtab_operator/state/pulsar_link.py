@@ -203,7 +203,7 @@ class PulsarLink:
     cross_check: CrossCheck = field(default_factory=CrossCheck)
 
     def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
-        """Set the cluster, or None. A change drops what was known of the former one."""
+        """Set the cluster, or None. A change drops what was known of the former cluster."""
         if spec != self.spec:
             self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
             self.elsewhere = False

@@ -48,10 +48,10 @@ class Settings:
     broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
     overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
-    quarantine: how long a flapping bundle is not moved. max_undone_moves: number within an hour at which the policy
-    stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need no person.
-    max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much disruption moves may
-    cause; None: no limit.
+    quarantine: how long a flapping bundle is not moved. max_undone_moves: number of undone moves within an hour at
+    which the policy stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need
+    no person. max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much disruption
+    moves may cause; None: no limit.
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects move them.

@@ -72,7 +72,7 @@ class Metrics:
     def _of_brokers(self) -> None:
         self.broker_usage = self._gauge(
             "broker_usage_ratio",
-            "Usage of a broker's limit, 0-1, by policy, broker and resource.",
+            "Usage of a broker relative to its limit, 0-1, by policy, broker and resource.",
             *("policy", "broker", "resource"),
         )
         self.message_rate = self._gauge(
@@ -352,7 +352,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def _share(self, process: Metrics) -> None:
-        """Use the metrics of the process that exist only once."""
+        """Take the metrics that exist only once from those of the process."""
         self.leader, self.epoch = process.leader, process.epoch
         self.api_request_seconds, self.loop_delay = process.api_request_seconds, process.loop_delay
 

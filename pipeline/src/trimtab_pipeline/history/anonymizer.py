@@ -36,7 +36,7 @@ ISOLATION_LEFT_OUT = "isolation_left_out"
 
 
 class Renaming:
-    """Hashes names with `key`, which may be any bytes; a longer one is safer."""
+    """Hashes names with `key`, which may be any bytes; a longer key is safer."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

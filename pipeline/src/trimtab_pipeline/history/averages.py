@@ -13,7 +13,7 @@ from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle, horizon
 
 HORIZON = horizon(3600.0)
-"""Seconds before a cycle whose demand counts in its averages."""
+"""Number of seconds before a cycle. The demand in this time counts in the cycle's averages."""
 
 
 def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:

@@ -93,7 +93,7 @@ class HistoryFile:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """Sorts files by time."""
+        """Sort key: files by time."""
         return self.begin, self.end, self.place.path
 
 

@@ -1,10 +1,11 @@
 """`OwnBalancerController`: keeps Pulsar's own balancer off while Trimtab balances the cluster.
 
-It reads the runtime configuration of each broker, because files may differ between brokers, and a dynamic value does
-not show whether a broker has applied it. If the policy allows it, the controller switches Pulsar's own shedding and
-automatic split off for the whole cluster. It stores their settings first, and restores them once no policy moves
-bundles. If another client switches them on again, the controller switches them off again. After the third time within
-an hour, Trimtab leaves them on and only shows plans, until fewer than three of these times are less than an hour ago.
+It reads the runtime configuration of each broker, because configuration files may differ between brokers, and a dynamic
+value does not show whether a broker has applied it. If the policy allows it, the controller switches Pulsar's own
+shedding and automatic split off for the whole cluster. It stores their settings first, and restores them once no policy
+moves bundles. If another client switches them on again, the controller switches them off again. After the third time
+within an hour, Trimtab leaves them on and only shows plans, until fewer than three of these times are less than an hour
+ago.
 """
 
 from __future__ import annotations
