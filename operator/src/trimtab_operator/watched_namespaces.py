@@ -27,7 +27,7 @@ LOOK_EVERY = 5.0
 """Seconds between two checks for namespaces with policies."""
 
 LEAVE_AFTER = 300.0
-"""Seconds without a policy after which a namespace is no longer watched. Until then, what the last policy changed in
+"""Seconds without a policy after which a namespace is no longer watched. In this time, what the last policy changed in
 Pulsar is restored."""
 
 GAUGE_EVERY = 5.0
@@ -52,7 +52,8 @@ async def _follow_nodes(cluster: ClusterState, nodes: Store[NodeRecord]) -> None
             break
     except RefusedError as error:
         log.warning(
-            "can't watch nodes, so cordons are ignored; allow it to list nodes, or omit --watch-nodes: %s", error
+            "can't watch nodes, so cordons are ignored; grant the permission to list nodes, or omit --watch-nodes: %s",
+            error,
         )
         cluster.stores.nodes = None
         return

@@ -60,7 +60,7 @@ class SourceMisconfiguredError(SourceUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The brokers and bundles that exist according to the resources, in the rows of the resulting `ClusterLoad`.
+    """The brokers and bundles that have Kubernetes objects, in the rows of the resulting `ClusterLoad`.
 
     brokers:        names of the Broker objects (n); `pods`: the label ``pod`` of each broker's metrics.
     declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit applies.
@@ -157,7 +157,7 @@ class MeasuresPast(Protocol):
     """Load sources that can measure a past minute."""
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
-        """The samples that a cycle at `at` (epoch seconds) would have taken; None if the source has none of that time.
+        """The samples that a cycle at `at` (epoch seconds) would have taken; None if the source has none from then.
 
         Samples are trusted by the same rules as in a cycle. A bundle's load is what a pod of the topology reported
         then. Readiness and declared capacities are those of the topology, because those of that time are unknown.
@@ -169,7 +169,7 @@ class LoadSources(Protocol):
     """Factory of one `LoadSource` per policy, all on one engine."""
 
     def open(self, policy: str, settings: PrometheusSettings) -> LoadSource:
-        """A source for the policy named `policy` (``namespace/name``), which also names its history folder."""
+        """A source for the policy `policy` (``namespace/name``). Its history folder has the policy's name."""
 
     def warm_up(self) -> Future[None]:
         """Run a cycle on made-up samples, so the first real cycle is as fast as the others.
@@ -338,7 +338,7 @@ class KeepsDecisions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that only resources contain. value: any JSON value; None if what the fact is about no longer exists."""
+    """A fact from Kubernetes objects. value: any JSON value; None if what the fact is about no longer exists."""
 
     kind: str
     name: str

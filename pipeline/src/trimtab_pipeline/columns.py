@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 TRAFFIC = ("rate_in", "rate_out", "throughput_in", "throughput_out")
-"""Traffic columns of both tables, in the order of `trimtab_strategies.model.TRAFFIC`."""
+"""Traffic columns of bundles and of brokers, in the order of `trimtab_strategies.model.TRAFFIC`."""
 RESOURCES = (
     *("cpu", "cpu_limit", "memory", "memory_limit", "direct_memory"),
     *("network_in", "network_out", "network_limit", "throttled"),

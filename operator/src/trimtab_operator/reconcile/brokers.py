@@ -118,7 +118,7 @@ def _not_ready(text: str) -> ConditionValues:
 
 
 def _first_status(pod: PodRecord, now: float) -> dict[str, Any]:
-    """The status of a new Broker whose pod is ready, so that it never counts as lost first."""
+    """The status of a new Broker whose pod is ready. Without it, the Broker would count as lost at first."""
     values = _serving([f"pod {pod.name} is ready"])
     return {"ready": True, "conditions": set_condition([], BrokerCondition.READY, *values, 1, now)}
 
@@ -181,7 +181,7 @@ class DrainReporter:
 def drain_condition(
     own: Sequence[BundleRecord], excluded: set[str], settings: Settings, coming: int = 0
 ) -> ConditionValues:
-    """The condition of a drained broker that serves `own`. excluded: names of TopicNamespaces that are not balanced.
+    """The condition of a drained broker that serves the bundles `own`. excluded: TopicNamespaces with balanced: false.
 
     coming: number of pending moves to the broker.
     """
@@ -220,7 +220,7 @@ def _hindrance(settings: Settings) -> tuple[str, str]:
 
 
 def _shown(broker: BrokerRecord, which: BrokerCondition) -> ConditionValues | None:
-    """The condition in the broker's status, None without one."""
+    """The condition in the broker's status; None if there is none."""
     found = next((c for c in broker.conditions if c["type"] == which), None)
     return None if found is None else (found["status"], found["reason"], found["message"])
 

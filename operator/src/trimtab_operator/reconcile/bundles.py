@@ -31,15 +31,15 @@ ASSIGN_WITHIN = 5.0
 """Seconds that unassigned bundles wait for a measurement of the cluster. After that they get owners without it."""
 
 MANY = 2_000
-"""Number of bundles from which repairs are computed in a thread: they take about 2 ms per thousand."""
+"""From this number of bundles on, repairs are computed in a thread. They take about 2 ms per thousand bundles."""
 
 RETRY_UNASSIGNED = 10.0
 """Seconds before the same unassigned bundles are tried again after no broker could take them."""
 
 APPEARS_WITHIN = 10.0
-"""Seconds that bundles of a restarting broker wait until the pod that restarted before it counts as a broker.
-A StatefulSet terminates the next pod as soon as the restarted one is ready. Any other broker would be restarted later,
-and its bundles would move again."""
+"""Maximum seconds that bundles of a terminating pod wait until the pod that restarted before it counts as a broker.
+A StatefulSet terminates the next pod as soon as the restarted one is ready. Any other broker restarts later. If it got
+the bundles, they would move again then."""
 
 
 @dataclass(slots=True)
@@ -146,7 +146,7 @@ class BundleReconciler:
         self._tried, self._retry_at = names, now + RETRY_UNASSIGNED
         seen = await self._look(run)
         found = {record.name: (full, record.resource_version) for full, record in seen.records.items()}
-        # a bundle that a person or a broker has changed since then waits for the next round
+        # a bundle that a person or a broker has changed since `work` was computed waits for the next round
         spelling = {
             b.name: found[b.name][0] for b, _ in unassigned if found.get(b.name, ("", ""))[1] == b.resource_version
         }
@@ -168,7 +168,7 @@ class BundleReconciler:
         return [*written, *(_not_placed(held) for held in plan.held_back)]
 
     async def _with_a_place(self, unassigned: list[tuple[BundleRecord, Reason]]) -> list[tuple[BundleRecord, Reason]]:
-        """Those that overlap no other bundle. If one that overlaps got an owner, hashes would have two owners."""
+        """The bundles that overlap no other. If an overlapping bundle got an owner, hashes would have two owners."""
         rings = self.cluster.rings
         await rings.examined({bundle.topic_namespace for bundle, _ in unassigned})
         return [(bundle, why) for bundle, why in unassigned if not rings.overlaps(bundle)]
@@ -194,7 +194,7 @@ class BundleReconciler:
         return now < self._waits_until
 
     async def _look(self, run: PolicyRun) -> Snapshot:
-        """The measured snapshot, or one from the objects alone if the measurement fails."""
+        """The measured snapshot, or one from the Kubernetes objects alone if the measurement fails."""
         if self.cluster.engine.is_set():
             try:
                 async with asyncio.timeout(ASSIGN_WITHIN):
@@ -209,7 +209,7 @@ class BundleReconciler:
 async def _worked_out(
     bundles: list[BundleRecord], found: Callable[[list[BundleRecord]], BundleRepairs]
 ) -> BundleRepairs:
-    """The repairs of `bundles`, in the order of their names. found: computes them."""
+    """The repairs of `bundles`, in the order of their names. found: the function that computes them."""
 
     def in_order() -> BundleRepairs:
         return found(sorted(bundles, key=lambda bundle: bundle.name))

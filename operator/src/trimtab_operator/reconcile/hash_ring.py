@@ -89,7 +89,7 @@ class RingStatus:
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
-        """Bundles by their TopicNamespace, if that does not exist. Those that it controlled are left out."""
+        """Bundles by the TopicNamespace that they name, if it does not exist and never controlled them."""
         rings, spaces = self.cluster.rings, self.cluster.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()

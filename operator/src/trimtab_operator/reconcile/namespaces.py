@@ -97,8 +97,8 @@ def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
 async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
     """Another TopicNamespace object that has or is getting the bundles of `full` (``tenant/name``); empty if none has.
 
-    The bundles of the two need not have equal names: they may request different numbers of bundles, or bundles may
-    have been split.
+    The bundles of the two objects need not have equal names: the objects may request different numbers of bundles, or
+    bundles may have been split.
     """
     for record in list(cluster.stores.topic_namespaces.items.values()):
         there = record.has_bundles or cluster.rings.members(record.name)
@@ -113,7 +113,7 @@ async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
 
 
 async def _names(cluster: ClusterState, topic_namespace: str, full: str) -> bool:
-    """Whether this TopicNamespace object exists and names `full`. A person may have recreated it for another one."""
+    """Whether this TopicNamespace object exists and names `full`. A recreated object may name another namespace."""
     try:
         found = await cluster.api.get(TOPIC_NAMESPACES, cluster.namespace, topic_namespace)
     except NotFoundError:

@@ -51,8 +51,8 @@ class BrokerSpec(Resource):
     address: Annotated[str, Field(pattern=r"^[^/ ]+:[0-9]+$", max_length=253)] | None = None
     """`host:webPort` of a broker without a pod. Immutable."""
     schedulable: bool = True
-    """Whether the broker may receive bundles. With false it is drained: a policy in mode Auto moves its bundles to
-    other brokers."""
+    """Whether the broker may receive bundles. If false, the broker is drained: a policy in mode Auto moves its bundles
+    to other brokers."""
     capacity: Capacity | None = None
     """Capacity that overrides the limits from Prometheus."""
     weight: Annotated[float, Field(gt=0, le=1000)] | None = None
@@ -107,9 +107,9 @@ class BrokerStatus(Status):
     last_seen: Timestamp | None = None
     """When the broker was last ready. Set when it stops being ready."""
     policy: Annotated[str, Field(max_length=253)] = ""
-    """Name of the BalancingPolicy that manages the broker. After its pod is gone: the last such policy."""
+    """Name of the BalancingPolicy that manages the broker. Once the pod is gone: the policy that managed it last."""
     observed_generation: Annotated[int, Field(ge=0)] = 0
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: like the field `ready`, with a message that says what is missing. `Drained`: True once the broker owns
-    no bundles. Only set for a broker that is not schedulable, or whose node is cordoned."""
+    no bundles. `Drained` is set only for a broker that is not schedulable, or whose node is cordoned."""

@@ -33,8 +33,8 @@ PendingMoves = Annotated[int, Field(ge=1, le=10000)]
 
 class PolicyBudget(Resource):
     """How much disruption the policy's moves may cause. Where a topic namespace has a budget too, the stricter bound
-    counts. Moves for drains, lost brokers and desired owners that users write are never held back. Their cost counts
-    all the same."""
+    counts. Moves for drains, lost brokers and desired owners that users write are never held back, but their cost is
+    charged to the budget."""
 
     connections_percent_per_hour: ConnectionsPercent | None = None
     """Percent of all producers and consumers of the policy's bundles that moves may disconnect in any hour. Bundles
@@ -48,7 +48,7 @@ class PolicyBudget(Resource):
     moves_in_flight: PendingMoves | None = None
     """Maximum number of pending moves in one topic namespace."""
     adaptive_pace: bool = True
-    """Start fewer moves to a broker while clients need longer to reconnect there. A publish gap of twice the usual
+    """Start fewer moves to a broker while clients need longer to reconnect there. A publish gap twice as long as usual
     halves the number of moves that may be pending to the broker. Each shorter gap raises this number by one, up to
     limits.maxMovesInFlight."""
 
@@ -107,7 +107,7 @@ def _bounds(given: PolicyBudget | NamespaceBudget) -> DisruptionBudget:
 
 
 class BudgetUse(Status):
-    """One limit of a budget: how much of it is spent, and when some of that is free again."""
+    """One limit of a budget: how much of it is spent, and when the oldest part of that no longer counts."""
 
     limit: str
     """Field of `spec.budget` that sets the limit."""

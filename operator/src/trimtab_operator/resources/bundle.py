@@ -58,11 +58,11 @@ class BundleRange(Resource):
 
 
 class Assignment(Resource):
-    """Who chose the desired owner, and why. Written together with `owner`. If a user changed `owner`, the operator
-    writes this as soon as it sees the change, with the reason `Admin` and without a policy."""
+    """Who chose the desired owner, and why. Written together with `spec.owner`. If a user changes `spec.owner`, the
+    operator writes the assignment when it sees the change, with the reason `Admin` and without a policy."""
 
     owner: Annotated[str, Field(max_length=253)]
-    """Name of the chosen Broker. After a user changes `spec.owner`, the two differ until the operator has seen the
+    """Name of the chosen Broker. If a user changes `spec.owner`, this differs from it until the operator has seen the
     change."""
     policy: Annotated[str, Field(max_length=253)] = ""
     """Name of the BalancingPolicy that decided. Empty if a user did."""

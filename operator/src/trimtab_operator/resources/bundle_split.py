@@ -38,13 +38,13 @@ class SplitRequest(Resource):
     policy: Name
     """Name of the BalancingPolicy that decided."""
     epoch: Annotated[int, Field(ge=0)] = 0
-    """Epoch of the leader that wrote this. The first leader has number 1. It identifies writes of a former leader."""
+    """Epoch of the leader that wrote this. The first leader has epoch 1. A former leader has a lower epoch."""
     reason: Annotated[str, Field(max_length=64)]
     """Reason of the decision, one word from the fixed list of reasons."""
     time: Timestamp
     """When the decision was made."""
     source: Annotated[str, Field(max_length=253)] = ""
-    """Name of the Broker that owned the bundle at that time. If another one owns it now, the split is refused."""
+    """Name of the Broker that owned the bundle at that time. If another Broker owns it now, the split is refused."""
 
 
 _WHERE = "name either boundaries, or an algorithm that finds them; specified_positions_divide takes boundaries, too"

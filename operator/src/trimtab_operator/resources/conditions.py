@@ -199,7 +199,7 @@ CONDITIONS: tuple[ConditionMeaning, ...] = (
     _policy(
         _P.PULSAR_BALANCER_DISABLED,
         "with `spec.pulsar`: Pulsar's own shedding and automatic split are off",
-        "one of the two is on. Unknown: that could not be read. In both cases plans are only shown, except for drains",
+        "one of the two is on. Unknown: a setting can't be read. In both cases plans are only shown, except for drains",
         _R.PULSAR_BALANCER_DISABLED,
         _R.NOT_VERIFIED,
     ),

@@ -49,7 +49,7 @@ class Limits(Resource):
     """Limits of every plan, whichever strategy made it."""
 
     cool_down: Duration = "30m"
-    """Time for which a bundle stays after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
+    """Time for which a bundle stays on its broker after a move (Pulsar: loadBalancerSheddingGracePeriodMinutes)."""
     max_moves_per_cycle: Annotated[int, Field(ge=1, le=10000)] | None = None
     """Maximum number of moves per cycle. If absent: twice the number of brokers, at least 20."""
     max_moves_per_broker: Annotated[int, Field(ge=1, le=10000)] = 10
@@ -92,7 +92,7 @@ class Advice(Resource):
     """When the condition `RightSized` reports that the cluster is too small or too large for its load."""
 
     enabled: bool = True
-    """Whether to report it."""
+    """Whether the condition is reported."""
     target_usage_percent: Annotated[int, Field(gt=0, le=100)] = 60
     """Percent of the most used resource that all brokers together should use. Above 110 % of this value the cluster is
     too small. It is too large if usage would be below 90 % of this value with one broker fewer."""

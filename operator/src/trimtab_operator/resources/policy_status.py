@@ -42,7 +42,7 @@ class ProposalState(StrEnum):
 
 
 class AutoApproval(Resource):
-    """Criteria by which the operator approves a proposal without a person. All of them must hold when it is made."""
+    """Criteria by which the operator approves a proposal without a person. It must meet all of them when it is made."""
 
     max_moves: Annotated[int, Field(ge=1, le=10000)] = 5
     """Maximum number of moves and splits of the proposal."""
@@ -129,12 +129,12 @@ class ProposalCost(Status):
     topics: Annotated[int, Field(ge=0)]
     """Number of topics that are closed and opened again."""
     unknown: Annotated[int, Field(ge=0)] = 0
-    """Number of moved bundles whose topics and connections are unknown. They are not in the other two figures."""
+    """Number of moved bundles whose topics and connections are unknown. `topics` and `connections` leave them out."""
     seconds: Annotated[float, Field(ge=0)] | None = None
     """Expected interruption of publishers in seconds, the median over the bundles. For each bundle, the median of the
     latest measured moves in its namespace is used. Absent if no move was measured."""
     worst: Annotated[float, Field(ge=0)] | None = None
-    """Longest interruption of these measured moves, in seconds. A move that was not measured may have taken longer."""
+    """Longest interruption by a measured move, in seconds. A move that was not measured may have taken longer."""
     unmeasured: Annotated[int, Field(ge=0)] | None = None
     """Number of moved bundles in namespaces without a measured move. Absent if moves are not measured."""
 
@@ -228,7 +228,7 @@ class PredictionScore(Status):
     judged: Annotated[int, Field(ge=0)] = 0
     """Number of predictions that were compared with the measured CPU: the last 20 at most."""
     right: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Percent of these predictions that were off by at most `within` points. Absent if none was judged."""
+    """Percent of the judged predictions that were off by at most `within` points. Absent if none was judged."""
     within: Annotated[float, Field(ge=0)]
     """Percentage points of CPU up to which a prediction counts as right."""
     off: Annotated[float, Field(ge=0)] | None = None

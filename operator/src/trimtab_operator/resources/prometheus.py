@@ -73,8 +73,8 @@ class QueryMethod(StrEnum):
 class SecretKeyRef(Resource):
     """One entry of a Secret in the policy's namespace.
 
-    The Secret must have the label `trimtab.dev/credentials: "true"`. With it, the owner of the Secret agrees that
-    it is sent to the server that a policy names.
+    The Secret must have the label `trimtab.dev/credentials: "true"`. By setting it, the owner of the Secret agrees that
+    the entry is sent to the server that a policy names.
     """
 
     name: Name
@@ -284,7 +284,7 @@ class PrometheusSpec(Resource):
     auth: Auth | None = None
     """Authentication. If absent, requests are anonymous."""
     method: QueryMethod = QueryMethod.POST
-    """HTTP method. Use `GET` for a proxy that refuses `POST`. The queries of many brokers may then be too long."""
+    """HTTP method. Use `GET` for a proxy that refuses `POST`. Queries for many brokers may then be too long."""
     partial_response: bool | None = None
     """Whether Thanos may omit stores that do not answer. If true, it warns, and nothing moves on partial data. If
     false, the query fails. If absent, the setting of Thanos applies."""
@@ -304,8 +304,8 @@ class PrometheusSpec(Resource):
     samples, so that `interval` and missed cycles do not matter. `Samples`: like Pulsar's modular load manager, over 10
     and 1000 samples, one per decision. A new bundle begins with Pulsar's default statistics."""
     hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Number of hottest bundles whose topics are read, by message rate and by throughput each. So up to twice as many
-    bundles are read. A split by load needs these topics."""
+    """Number of bundles with the highest message rate, and number of bundles with the highest throughput, whose topics
+    are read. So the topics of up to twice as many bundles are read. A split by load needs these topics."""
     queries: Queries | None = None
     """Custom queries that replace those of the preset. A query that Prometheus refuses, or whose series have other
     labels, makes the policy invalid."""

@@ -36,7 +36,7 @@ class Permission:
     """Permissions on one resource of the namespace.
 
     group: empty for core kinds. verbs: purpose by verb. name: the only object that the rule allows; empty for all.
-    named: origin of that name. A rule with a name can't have `create`, because Kubernetes does not know the name of a
+    named: comment on that name. A rule with a name can't have `create`, because Kubernetes does not know the name of a
     new object when it authorizes.
     """
 
@@ -63,7 +63,7 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
     return to_yaml({"rules": [rule]}).removeprefix("rules:\n")
 
 
-_FOLLOW = {"list": "the operator's store", "watch": "the operator's store"}
+_FOLLOW = {"list": "fills the operator's store", "watch": "updates the operator's store"}
 _KOPF = {
     "list": "Kopf calls handlers for each object",
     "watch": "Kopf calls handlers for each change",
@@ -133,7 +133,7 @@ PERMISSIONS = (
         "configmaps",
         {"delete": "Pulsar's own balancer is restored"},
         name=PULSAR_FOUND,
-        named="the others are deleted with their policies",
+        named="other ConfigMaps are deleted with their policies",
     ),
     Permission("", "secrets", {"get": "credentials of a policy, if their owner has labelled the Secret"}),
     Permission("coordination.k8s.io", "leases", {"create": "the first leader"}),

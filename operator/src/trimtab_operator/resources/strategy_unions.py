@@ -48,7 +48,7 @@ class Union(Resource):
 
 
 def member(name: str) -> str:
-    """The member of type `name`: ``ThresholdShedder`` -> ``thresholdShedder``."""
+    """The name of the member for a type: ``ThresholdShedder`` -> ``thresholdShedder``."""
     return to_camel(to_snake(name))
 
 
@@ -57,7 +57,7 @@ def union(
 ) -> type[Union]:
     """Create a union class. rows: by type, its parameter model and a summary of one sentence.
 
-    default: the type if it is absent; None: it is required.
+    default: the type that applies if `type` is absent; if None, `type` is required.
     """
     types, words = _types(title, rows), _choices(rows)
     chosen = Field(description=words) if default is None else Field(types(default), description=words)
@@ -83,7 +83,7 @@ def _choices(rows: Mapping[str, tuple[type[StrategyParams], str]]) -> str:
 
 
 def _rule(name: str) -> tuple[str, str, str]:
-    """The CEL rule that refuses the member of `name` with another type, naming both."""
+    """The CEL rule that refuses the member of `name` with another type. Its message names both types."""
     field = member(name)
     return (
         f"self.type == '{name}' || !has(self.{field})",

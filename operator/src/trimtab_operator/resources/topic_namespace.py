@@ -29,9 +29,9 @@ class Readiness(StrEnum):
     FOUND = "Found"
     """The namespace exists in Pulsar."""
     GAP = "Gap"
-    """Some hashes are in no bundle, so topics there have no owner. Only if the operator divided the namespace."""
+    """Some hashes are in no bundle, so their topics have no owner. Set only if the operator divided the namespace."""
     OVERLAP = "Overlap"
-    """Some bundles overlap. Those that do not fit on the ring get no owner."""
+    """Some bundles overlap. One bundle of each overlapping pair gets no owner."""
     OTHER_BUNDLES = "OtherBundles"
     """The namespace exists in Pulsar, with another number of bundles than `spec.bundles`."""
     CREATED = "Created"
@@ -178,4 +178,4 @@ class TopicNamespaceStatus(Status):
     """Generation of the spec that this status describes."""
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: whether each hash belongs to exactly one bundle; with `spec.pulsar`: whether the namespace exists in
-    Pulsar. `Valid`: whether isolation and zone can be applied. Set after the first problem."""
+    Pulsar. `Valid`: whether isolation and zone can be applied. `Valid` is absent until the first problem."""

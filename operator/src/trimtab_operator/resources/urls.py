@@ -107,8 +107,8 @@ class UrlPattern:
 class AllowedUrls:
     """The administrator's allow-list.
 
-    strangers: also allow other URLs if no Secret is sent to them. This is for `trimtab plan`, where the connections are
-    the user's own, but the Secrets are not.
+    strangers: also allow other URLs if no Secret is sent to them. This is for `trimtab plan`: it connects from the
+    user's machine, but reads the cluster's Secrets.
     """
 
     patterns: Sequence[UrlPattern]

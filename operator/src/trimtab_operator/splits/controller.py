@@ -89,7 +89,7 @@ async def request(splits: Sequence[Split], seen: Snapshot, actuator: Actuator) -
 
 
 def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) -> Memory:
-    """The strategies' memory after `decision`, but the splitter's from `before` if none of its splits was created.
+    """The memory after `decision`, but with the splitter's memory from `before` if none of its splits was created.
 
     Otherwise a policy in DryRun would use up hits and budgets on splits that are never made.
     """
@@ -358,7 +358,7 @@ class SplitController:
             await self._remove(child, parent)
 
     async def _remove(self, child: str, parent: str) -> None:
-        """Delete a child of a bundle that is not being split. A split that ended, or a delayed request, left it."""
+        """Delete a child that an ended split or a delayed request left behind."""
         raw = await self._bundle(child)
         if raw is not None and parent_of(raw) == parent:
             await BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now).delete(raw)

@@ -1,7 +1,7 @@
 """Splits bundles whose brokers watch the Bundle objects, by the steps of `splits.steps`.
 
 Every read goes to the API server itself. Every write to an object that others may change carries the resourceVersion
-that was read. So if a bundle was moved, deleted or pinned meanwhile, it is read again before the next step.
+that was read. If a bundle was moved, deleted or pinned meanwhile, the write fails, and the bundle is read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimtab_operator.splits.steps import (
 from trimtab_strategies.model import Reason
 
 MOST_STEPS = 32
-"""Most steps in one round, so that a bundle that changes all the time does not delay the other splits."""
+"""Maximum number of steps in one round, so that a bundle that changes all the time does not delay other splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class DeclarativeSplitExecutor:
         return BundleObjects(self.api, self.namespace, self.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do all steps that are possible now. Another call continues. Raises `ApiError`.
+        """Do all steps that are possible now. The next call continues. Raises `ApiError`.
 
         give_up: why to go back if the parent still exists; empty to go forwards.
         """

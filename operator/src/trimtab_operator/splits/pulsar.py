@@ -41,7 +41,7 @@ from trimtab_strategies.model import Reason, counted
 log = logging.getLogger(__name__)
 
 MOST_STEPS = 32
-"""Most steps in one round."""
+"""Maximum number of steps in one round."""
 READ_AGAIN = (0.1, 0.2, 0.4, 0.8, 1.5)
 """Seconds before each read of boundaries or owners after a cut. Measured: both are correct after about 100 ms."""
 
@@ -88,7 +88,7 @@ class PulsarSplitExecutor:
         return BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
 
     async def advance(self, order: SplitOrder, give_up: str = "") -> SplitProgress:
-        """Do all steps that are possible now. Another call continues. Raises `ApiError`.
+        """Do all steps that are possible now. The next call continues. Raises `ApiError`.
 
         give_up: why to go back if Pulsar has not cut the bundle yet; empty to go forwards.
         """

@@ -7,8 +7,8 @@ backwards   unlock the parent -> remove the children -> undone
 This is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
 is gone, a split only goes forwards. So a process that resumes a split after a crash can finish it in either direction.
-The way back begins with a write to the parent. A delayed request to delete the parent then fails, because it has
-changed. At any moment each hash belongs to exactly one served bundle: first the parent, later one child.
+The way back begins with a write to the parent. A delayed request to delete the parent then fails, because the parent
+has changed. At any moment each hash belongs to exactly one served bundle: first the parent, later one child.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A bundle to create. lower, upper: ``0x%08x``. destination: broker after the split; empty for the parent's one."""
+    """A bundle to create. lower, upper: ``0x%08x``. destination: broker after the split; empty: the parent's owner."""
 
     bundle: str
     lower: str

@@ -1,8 +1,7 @@
 """Admission: decides which moves the disruption budgets allow now. It is the last check before a move is written.
 
 A move that fits is charged to the budget, and the charge is stored, before `admit` returns. Moves for a drain, a lost
-broker or a user's desired owner are never held back. They are charged all the same, and reported if they exceed a
-budget.
+broker or a user's desired owner are never held back. But they are charged, and reported if they exceed a budget.
 
 Moves that exchange bundles between two brokers are admitted together or not at all: half an exchange may make the
 balance worse.
@@ -49,7 +48,7 @@ class MoveRequest:
 
     @property
     def forced(self) -> bool:
-        """Whether no budget holds it back."""
+        """Whether no budget holds the move back."""
         return self.reason in UNRESTRAINED
 
 
@@ -58,8 +57,8 @@ async def admit(
 ) -> list[HeldBack | None]:
     """Return for each of `requests` why it must wait, or None if it was charged and may be written now.
 
-    written: as in `budget_left.pending_by_namespace`. If the account can't be read or stored, it is not known what is
-    left. So only moves that no budget holds back may be written.
+    written: as in `budget_left.pending_by_namespace`. While the account can't be read or stored, only moves that no
+    budget holds back may be written.
     """
     if not requests or ((rules := rules_of(cluster, settings)).empty and settings.budget is None):
         return [None] * len(requests)
@@ -126,7 +125,7 @@ class _Round:
         if (found := self.tally.admit([self._charge(request) for request in others])) is not None:
             charge, short = found
             text = in_words(short, self.cluster.now())
-            with_it = f"{charge.bundle}, which it exchanges with, must wait: " if len(others) > 1 else ""
+            with_it = f"{charge.bundle}, part of the same exchange, must wait: " if len(others) > 1 else ""
             return Reason.DISRUPTION_BUDGET, f"{with_it}{text}"
         self._to.update(request.destination for request in requests if request.source != request.destination)
         return None

@@ -1,8 +1,8 @@
 """`BudgetAccount`: what the moves of one messaging cluster have spent, in memory and in the ConfigMap `trimtab-budget`.
 
 A move is charged before it is written. So a crash in between leaves a charge without a move, and never a move without
-a charge. A move whose write failed stays charged, because only the answer may have been lost. The next attempt
-at the same generation of the bundle replaces the charge.
+a charge. A move whose write failed stays charged: the write may have succeeded, with only the answer lost. The next
+attempt for the same generation of the bundle replaces the charge.
 
 All policies of a Kubernetes namespace share the account, because they may share a topic namespace. It is read when the
 first budget needs it. Without budgets nothing is read, stored or counted.
@@ -47,18 +47,17 @@ FEWEST = 3
 """Number of measured gaps that a broker needs before its usual gap is known."""
 
 KEPT = 20
-"""Number of gaps that are kept for each broker, the latest ones."""
+"""Number of latest gaps that are kept for each broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovePace:
     """How many moves may be pending to each broker. It depends on how long clients needed to reconnect there. Pure.
 
-    Additive increase, multiplicative decrease: a publish gap that is much longer than the usual one of the broker
-    halves the number. Each other gap adds one, until the policy's limit is reached. Only a sample of the moves is
-    measured.
+    Additive increase, multiplicative decrease: a publish gap that is much longer than the broker's usual gap halves the
+    number. Each other gap adds one, until the policy's limit is reached. Only a sample of the moves is measured.
 
-    windows: by broker, how many moves to it may be pending; a broker that is not in it has the policy's limit.
+    windows: by broker, how many moves to it may be pending; a broker without an entry has the policy's limit.
 
     gaps: by broker, seconds of the latest publish gaps after moves to it, oldest first.
     """
@@ -81,12 +80,12 @@ class MovePace:
         return replace(self, windows=windows, gaps={**self.gaps, broker: (*before, gap)[-KEPT:]})
 
     def usual(self, broker: str) -> float | None:
-        """Median of the measured gaps of `broker` in seconds; None: too few."""
+        """Median of the measured gaps of `broker` in seconds; None if too few were measured."""
         found = self.gaps.get(broker, ())
         return median(found) if len(found) >= FEWEST else None
 
     def only(self, brokers: frozenset[str]) -> Self:
-        """The pace of only these brokers: the others are gone."""
+        """The pace without the brokers that are gone. brokers: those that exist."""
         gaps = {name: found for name, found in self.gaps.items() if name in brokers}
         return replace(self, windows={n: w for n, w in self.windows.items() if n in brokers}, gaps=gaps)
 
@@ -197,7 +196,7 @@ class BudgetAccount:
     async def keep(self, ledger: BudgetLedger, brokers: Iterable[str]) -> None:
         """Store `ledger`, then use it. brokers: those that exist; the pace of others is forgotten.
 
-        Raises `ApiError`: it was not stored, and nothing may be spent.
+        Raises `ApiError` if it was not stored. Then nothing may be spent.
         """
         assert self._store is not None, "recall comes first"
         self.pace = self.pace.only(frozenset(brokers))

@@ -23,8 +23,9 @@ UNRESTRAINED = EVACUATIONS | {Reason.BROKER_LOST, Reason.ADMIN}
 class Prices:
     """Prices of moves of the m bundles of one policy. The rows are those of the load that the prices were made from.
 
-    rows: row by Pulsar's spelling. namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,) percent of the
-    clients, NaN where they were not measured. gaps: seconds by namespace; NaN where nothing measures moves.
+    rows: row of each bundle (Pulsar's spelling). namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,)
+    percent of the clients, NaN where they were not measured. gaps: seconds by namespace; NaN where nothing measures
+    moves.
     """
 
     rows: Mapping[str, int]
@@ -85,7 +86,7 @@ def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
 def too_dear(tally: BudgetTally, prices: Prices, names: Mapping[str, str]) -> set[str]:
     """The bundles (Pulsar's spelling) that a budget keeps from moving now.
 
-    names: Pulsar's spelling by object name, at least of the bundles that the ledger has moves of the day for.
+    names: Pulsar's spelling by object name, at least of the bundles in `tally.ledger.days`.
     """
     spellings = tuple(prices.rows)
     found = {spellings[row] for row in np.flatnonzero(_held(tally, prices)).tolist()}
@@ -125,7 +126,7 @@ class Routed(Protocol):
 
     @property
     def destination(self) -> str:
-        """The broker that gets it."""
+        """The broker that gets the bundle."""
 
 
 def together(moves: Sequence[Routed]) -> list[list[int]]:

@@ -108,9 +108,9 @@ class KeptSamples:
 class PolicyTable:
     """The policies whose loops run, by name.
 
-    settings: of those that may run. claims: the brokers that each selects. shares: which policy has which brokers, by
-    the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately. sizings: advice on
-    the number of brokers. topics: those that the last cycle measured. samples: what was measured in the last minutes.
+    settings: of the policies that may run. claims: the brokers that each policy selects. shares: which policy has which
+    brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately. sizings:
+    advice on the number of brokers. topics: those that the last cycle measured. samples: of the last minutes.
     """
 
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -320,7 +320,7 @@ class ClusterState:
         return frozenset(name for name in after if name in self.podless.lost(now, after[name]) and name not in needed)
 
     def _stands_for_something(self, broker: BrokerRecord) -> bool:
-        """Whether the pod or the address behind a Broker exists; assumed of a Broker that a person created."""
+        """Whether the pod or address behind a Broker exists; True for an address that a person declared."""
         if broker.pod:
             return broker.pod in self.stores.pods.items
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids

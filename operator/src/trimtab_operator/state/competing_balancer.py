@@ -1,8 +1,8 @@
 """A competing balancer: when its changes count as competition, and when the policy stands down. Pure.
 
 Two balancers that undo each other's moves never stop, and every move disconnects clients. So the policy stands down
-after `limits.maxUndoneMoves` of its moves were undone within an hour: it only shows its plans. The first time that
-lasts half an hour, and each further time twice as long as before, up to 8 hours.
+after `limits.maxUndoneMoves` of its moves were undone within an hour: it only shows its plans. The first such pause
+lasts half an hour. Each further pause lasts twice as long as the one before, up to 8 hours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Competition:
     retreats: int = 0
 
     def retreating(self, now: float) -> bool:
-        """Whether the policy stands down at `now`. An end that is too far away is a wrong clock's, and is ignored."""
+        """Whether the policy stands down at `now`. An end that is too far away is due to a wrong clock, and ignored."""
         return self.until - LONGEST_RETREAT <= now < self.until
 
     def after(self, changes: Iterable[OwnershipChange], most: int, now: float) -> Competition:

@@ -78,7 +78,7 @@ class CycleResult:
 
     @property
     def moves_made(self) -> int:
-        """Moves as the caps count them: a child of a split that leaves its parent's owner is one."""
+        """Number of moves as the caps count them: a child of a split that leaves its parent's owner counts as one."""
         return len(self.moved) + sum(owner != split.source for split in self.split for owner in split.destinations)
 
     @property

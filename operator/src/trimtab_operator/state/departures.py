@@ -1,8 +1,8 @@
 """Brokers that are leaving: terminating, drained, next in a rolling restart, or lost. Pure.
 
 A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
-the revision of a pod, and the youngest pod has the newest. Only pods are read. So the operator needs no permission to
-read StatefulSets, and a new leader finds what the last one found.
+the revision of a pod, and the youngest pod has the newest revision. Only pods are read. So the operator needs no
+permission to read StatefulSets, and a new leader finds what the last one found.
 
 A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
 hold back shedding any longer.
@@ -42,8 +42,8 @@ class Member:
 class RollingRestart:
     """The state of rolling restarts, by names of brokers.
 
-    restarted: ready and of the newest revision, while others are not. following: those that restart next, one of each
-    StatefulSet. text: the progress; empty when there is no restart. young: brokers whose pod is new.
+    restarted: brokers that are ready and have the newest revision, while others have not. following: those that restart
+    next, one of each StatefulSet. text: the progress; empty when there is no restart. young: brokers whose pod is new.
     """
 
     restarted: frozenset[str] = frozenset()

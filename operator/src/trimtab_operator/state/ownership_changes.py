@@ -33,7 +33,7 @@ MOST_CHANGES = 8
 
 
 MOST_NEWS = 10_000
-"""Maximum number of changes kept for `take`. While no policy runs it is not called, and the oldest are dropped."""
+"""Maximum number of changes kept for `take`. While no policy runs, none are taken, and the oldest are dropped."""
 
 
 BALANCING = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, *SPLIT_REASONS})
@@ -54,8 +54,8 @@ class ChangeKind(Enum):
     REVERTED = "Reverted"
     """As `EXTERNAL`, and back to the broker from which the policy had moved it less than an hour before."""
     OVERRULED = "Overruled"
-    """Another client overwrote a desired owner that the policy had written less than an hour before. This is how it
-    looks when a person moves bundles, in one batch."""
+    """Another client overwrote a desired owner that the policy had written less than an hour before. A person who moves
+    some bundles in one batch causes this."""
     OVERWRITTEN = "Overwritten"
     """As `OVERRULED`, but for the second time within a day for this bundle, or in a second batch within an hour."""
 

@@ -2,8 +2,8 @@
 
 A move is *pending* while ``metadata.generation > status.observedGeneration``, whichever client wrote it. Nothing is
 stored: after a restart the pending moves are read from the bundles again. A landed move is kept until the window of the
-rates has passed, because until then part of the bundle's traffic is still *measured* at its source: of a rate over w
-seconds, the share 1 - t/w is from before a move that landed t seconds ago.
+rates has passed, because until then part of the bundle's traffic is still *measured* at its source. After a move that
+landed t seconds ago, the share 1 - t/w of a rate over w seconds is from before the move.
 
 The connection to a Pulsar cluster unloads a few bundles at a time, so moves wait for their turn. The time limit of a
 move starts with its turn: a move that waits is not late.
@@ -22,7 +22,7 @@ Mine = Callable[[str], bool]
 """Whether a bundle, by name, belongs to the policy that asks."""
 
 MOST_OUTCOMES = 10_000
-"""Maximum number of outcomes kept for `outcomes`. While no policy runs it is not called, and the oldest are dropped."""
+"""Maximum number of outcomes kept for `outcomes`. While no policy runs, none are taken, and the oldest are dropped."""
 
 
 def _all(_bundle: str) -> bool:

@@ -4,7 +4,7 @@ Policies share no broker. Where two select the same one, the older policy contin
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
 with the policy that had it.
 
-A policy in mode Shadow has no brokers of its own. It measures those of the acting policy that selects the same ones.
+A policy in mode Shadow has no brokers of its own. It measures the brokers of the acting policy that selects the same.
 """
 
 from __future__ import annotations

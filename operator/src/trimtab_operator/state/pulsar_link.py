@@ -34,7 +34,7 @@ ROUNDS = 4
 
 
 LASTING = 180.0
-"""Seconds for which they must also be odd: after a move, Prometheus shows the old owner for up to one more scrape."""
+"""Seconds for which comparisons must also be odd: Prometheus shows a former owner for up to one more scrape."""
 
 
 FRESH = 20.0
@@ -72,7 +72,7 @@ class Compared:
 
     @property
     def wrong(self) -> bool:
-        """Whether they have differed for so long that the broker is not trusted."""
+        """Whether the rates have differed for so long that the broker is not trusted."""
         return self.odd >= ROUNDS and self.at - self.since >= LASTING
 
     def __str__(self) -> str:
@@ -203,7 +203,7 @@ class PulsarLink:
     cross_check: CrossCheck = field(default_factory=CrossCheck)
 
     def lead_to(self, spec: PulsarSpec | None, policy: str) -> None:
-        """Set the cluster, or None. A change drops what was known of the former one."""
+        """Set the cluster, or None. A change drops what was known of the former cluster."""
         if spec != self.spec:
             self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
             self.elsewhere = False

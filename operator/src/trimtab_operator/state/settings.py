@@ -30,10 +30,10 @@ from trimtab_strategies.protocols import Splitter
 OVERLOAD_LINE = 85.0
 """Overload threshold in percent for shedders without an `overloadThreshold`: Pulsar's default."""
 BROKER_INTERVAL = 10.0
-"""Default in seconds. A policy with a shorter interval uses that one."""
+"""Default of `brokerInterval` in seconds. A policy whose `interval` is shorter uses that instead."""
 
 FORGET_AFTER = 3600.0
-"""Default in seconds. It also applies to a broker without a policy."""
+"""Default of `forgetAfter` in seconds. It also applies to a broker without a policy."""
 
 
 class InvalidPolicyError(ValueError):
@@ -48,13 +48,13 @@ class Settings:
     broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
     overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
-    quarantine: how long a flapping bundle is not moved. max_undone_moves: number within an hour at which the policy
-    stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need no person.
-    max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much its moves may
-    interrupt; None: anything.
+    quarantine: how long a flapping bundle is not moved. max_undone_moves: number of undone moves within an hour at
+    which the policy stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need
+    no person. max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much disruption
+    moves may cause; None: no limit.
 
     prometheus: without credentials; `auth` names the Secrets that hold them.
-    pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects do.
+    pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects move them.
     spec: of the resource, as it was read; for the history.
     """
 

@@ -1,7 +1,8 @@
 """The state of a policy in mode Shadow between cycles and restarts, in a ConfigMap of its own.
 
-Only the virtual owners that differ from the real ones are stored. The ConfigMap has room for 20,000 of them. If even
-more differ, none are stored, and the comparison begins anew after a restart.
+Virtual owners are those that the policy's moves would have set. Only those that differ from the real owners are stored.
+The ConfigMap has room for 20,000 of them. If even more differ, none are stored, and the comparison begins anew after a
+restart.
 
 The state is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart loses
 the usage of both sides since the state was last stored, but no move.

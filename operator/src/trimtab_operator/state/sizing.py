@@ -1,9 +1,10 @@
 """Sizing advice: whether a cluster has about as many brokers as its load needs. Pure.
 
-The load is measured by the most used resource, over all brokers together: the sum of their usage against the sum of
-their limits, so a strong broker counts for more than a weak one. The advice is the number of average brokers that would
-run at the target usage. A difference of one broker does not matter, and a single hour is no reason to add or remove
-machines. So the usage is averaged, and a verdict is reported only when it holds for `patience` decisions in a row.
+The load is the usage of the most used resource, over all brokers together: the sum of their usage, divided by the sum
+of their limits. So a strong broker counts for more than a weak one. The advice is the number of average brokers that
+would run at the target usage. A difference of one broker does not matter, and a single hour is no reason to add or
+remove machines. So the usage is averaged, and a verdict is reported only when it holds for `patience` decisions in a
+row.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class Sizing:
     usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the most used one
     in the last decision. brokers: number of brokers that are counted. advised: number of brokers it should have.
     verdict: of the last decision; None: the size is right. streak: decisions in a row with that verdict. sure: whether
-    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed. wanted: what an
-    autoscaler should aim at; 0 unknown. It does not fall while a broker is not counted: one that restarts must not be
-    scaled away.
+    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed. wanted: number of brokers
+    that an autoscaler should aim at; 0 if unknown. It does not fall while a broker is not counted: a broker that
+    restarts must not be scaled away.
     """
 
     usage: float = math.nan

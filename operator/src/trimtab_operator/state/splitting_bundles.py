@@ -1,7 +1,7 @@
 """Bundles that are being split, and what their children are expected to carry until they are measured.
 
-Without the expectation a child has no load at first. The measured usage of the broker that it left still includes its
-traffic, so that broker would give away other bundles. The broker that it went to would look idle.
+Without the expectation a child would have no load at first. The measured usage of the broker that it left still
+includes the child's traffic, so that broker would give away other bundles. The child's new broker would look idle.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from trimtab_strategies.model import BrokerTraits, Memory, Plan
 from trimtab_strategies.protocols import recall
 
 NOTICEABLE = 0.01
-"""Ratio by which a weight must change before it is written. For a weight below the average, of the average weight."""
+"""Ratio by which a weight must change before it is written, relative to the weight or, if larger, to the average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def changed_weights(
 ) -> dict[str, float | None]:
     """Merge-patch of a broker's status with its weight; empty when nothing noticeable changed.
 
-    weights: of all `brokers` of the policy; empty when its shedder has none, which removes an old one. A broker that
-    alone has none (its usage is unknown now) keeps the one it has.
+    weights: of all `brokers` of the policy; empty when its shedder has none, which removes an old one. If only this
+    broker has none (its usage is unknown now), it keeps its old weight.
     """
     if not weights:
         return _none(record)

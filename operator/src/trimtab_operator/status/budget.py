@@ -27,7 +27,10 @@ OVERRIDDEN = "BudgetOverridden"
 
 @dataclass(frozen=True, slots=True)
 class BudgetView:
-    """A budget, and what counts against it. clients: percent cut. spaces: ``tenant/name``. bundles: object names."""
+    """A budget, and what counts against it.
+
+    clients: percent of the clients that were disconnected. spaces: ``tenant/name``. bundles: object names.
+    """
 
     budget: DisruptionBudget
     tally: BudgetTally

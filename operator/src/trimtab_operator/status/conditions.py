@@ -48,9 +48,9 @@ def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generati
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:
-    """``; why: trimtab explain broker NAME -n NAMESPACE`` of the most important broker; empty without brokers.
+    """``; why: trimtab explain broker NAME -n NAMESPACE`` for the most important broker; empty without brokers.
 
-    That is the source of the first move (its destination, if the bundle had no owner), else the most used broker.
+    NAME is the source of the first move (its destination, if the bundle had no owner), else the most used broker.
     namespace: the Kubernetes namespace of the policy.
     """
     if plan is None or not plan.brokers:

@@ -53,7 +53,7 @@ PACE = 2.0
 
 @dataclass(slots=True)
 class StatusPublisher:
-    """Publishes for one policy."""
+    """Publishes the results of one policy."""
 
     cluster: ClusterState
     policy: str
@@ -125,7 +125,7 @@ class StatusPublisher:
         return []
 
     async def _write_status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
-        """Write the status once. `ConflictError`: the policy was edited meanwhile."""
+        """Write the status once. Raises `ConflictError` if the policy was edited meanwhile."""
         cluster = self.cluster
         policy = await cluster.api.get(POLICIES, cluster.namespace, self.policy)
         if policy["metadata"]["uid"] != self.uid:
@@ -296,7 +296,7 @@ class StatusPublisher:
 
 
 def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:
-    """Those that failed. A move that waits for a budget has not failed. The status says why it waits."""
+    """The writes that failed. A move that waits for a budget has not failed. The status says why it waits."""
     return [w for w in written if w.reason not in {None, Reason.DISRUPTION_BUDGET, Reason.PACE}]
 
 

@@ -72,7 +72,7 @@ class Metrics:
     def _of_brokers(self) -> None:
         self.broker_usage = self._gauge(
             "broker_usage_ratio",
-            "Usage of a broker's limit, 0-1, by policy, broker and resource.",
+            "Usage of a broker relative to its limit, 0-1, by policy, broker and resource.",
             *("policy", "broker", "resource"),
         )
         self.message_rate = self._gauge(
@@ -99,7 +99,7 @@ class Metrics:
             "cpu_range_ratio", "CPU of the most used broker minus that of the least used one, 0-1, by policy.", "policy"
         )
         self.brokers = self._gauge(
-            "brokers", "Number of brokers, by policy; data: Trusted, or the Reason why not.", "policy", "data"
+            "brokers", "Number of brokers, by policy; data: Trusted, or the Reason of distrust.", "policy", "data"
         )
         self.brokers_wanted = self._gauge(
             "brokers_wanted",
@@ -203,12 +203,12 @@ class Metrics:
         )
         self.budget_overrides = self._counter(
             "budget_overrides_total",
-            "Moves beyond a disruption budget, by policy and Reason. Budgets never hold back drains and people.",
+            "Moves beyond a disruption budget, by policy and Reason. Moves for drains and people are never held back.",
             *("policy", "reason"),
         )
         self.move_pace = self._gauge(
             "move_pace",
-            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: they did not.",
+            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: none was long.",
             "policy",
         )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not finished, by policy.", "policy")
@@ -352,7 +352,7 @@ class Metrics:
         ProcessCollector(registry=self.registry)
 
     def _share(self, process: Metrics) -> None:
-        """Use the metrics of the process that exist only once."""
+        """Take the metrics that exist only once from those of the process."""
         self.leader, self.epoch = process.leader, process.epoch
         self.api_request_seconds, self.loop_delay = process.api_request_seconds, process.loop_delay
 

@@ -36,7 +36,7 @@ ISOLATION_LEFT_OUT = "isolation_left_out"
 
 
 class Renaming:
-    """Hashes names with `key`, which may be any bytes; a longer one is safer."""
+    """Hashes names with `key`, which may be any bytes; a longer key is safer."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -132,7 +132,7 @@ class Renaming:
 
     def _home(self, namespace: str) -> str:
         hashed = self._hash("namespace", namespace)
-        if is_monitoring(namespace):  # its new name is one, too, so that a replay does not move it
+        if is_monitoring(namespace):  # the new name is also of that kind, so a replay does not move it
             return f"pulsar/{hashed}:0"
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{hashed}"
 

@@ -43,11 +43,11 @@ BROKERS = HistoryTable(
     pa.schema([("kind", pa.string()), *BROKER_SNAPSHOT]),
     plain=dict.fromkeys((*USAGE, *TRAFFIC), "BYTE_STREAM_SPLIT"),
 )
-"""Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for a refresh between two of them,
-whose usage and traffic are rounded to 0.05 %."""
+"""Each broker as the strategies got it. ``kind``: ``cycle``, or ``refresh`` for a refresh between two cycles. Usage and
+traffic of a refresh are rounded to 0.05 %."""
 FACTS = HistoryTable("facts", pa.schema([("kind", pa.string()), ("name", pa.string()), ("value", pa.string())]))
-"""Facts that only resources contain: each when it changes, and all in the first cycle of an hour. ``value``: JSON; null
-if what the fact is about no longer exists."""
+"""Facts from Kubernetes objects: each when it changes, and all in the first cycle of an hour. ``value``: JSON; null if
+what the fact is about no longer exists."""
 TOPICS = HistoryTable(
     "topics",
     pa.schema([("topic", pa.string()), ("bundle", pa.string()), ("pod", pa.string()), ("place", pa.int64()), *_RATES]),
@@ -77,7 +77,7 @@ FINDINGS = HistoryTable("quality", QUALITY)
 TABLES = {table.name: table for table in (FINDINGS, BROKERS, FACTS, TOPICS, SKETCHES, DECISIONS, POLICIES, DEMAND)}
 """Every table by its name. A cycle writes `DEMAND` last, so a cycle that has it is complete."""
 BASE = frozenset({FACTS.name, POLICIES.name})
-"""Tables whose later files of an hour have only changes. Within an hour, retention removes these tables last."""
+"""Tables whose first file of an hour has everything, and later files only changes. Retention removes them last."""
 
 
 class HistoryDataset:
@@ -118,7 +118,7 @@ class PolicyDataset:
 
     @cached_property
     def exists(self) -> bool:
-        """Whether there is a table of cycles."""
+        """Whether the policy has a table of cycles."""
         return self.folder(DEMAND).exists()
 
     def folder(self, table: HistoryTable) -> Location:

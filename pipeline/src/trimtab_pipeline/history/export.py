@@ -245,7 +245,7 @@ def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTab
 
 
 def _unmerge_hours(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:
-    """A row group has the rows of one hour. In older histories it also has the last refreshes of the hour before."""
+    """Write one file per hour. In older histories, an hour's row group also has the last refreshes before the hour."""
     with opened(whole.place, table.schema) as file:
         for hour, parts in itertools.groupby(_parts(file, table), key=lambda part: part[0]):
             put(target.hour_file(table, hour), table, (rows for _, rows in parts), list[str])

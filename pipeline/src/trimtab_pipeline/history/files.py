@@ -49,7 +49,7 @@ class HistoryTable:
     """A table of the history.
 
     columns:  all but the evaluation time; `version` changes when they or their meaning change.
-    by_cycle: whether an hour's file has a row group per cycle. Otherwise a row group may have the rows of several.
+    by_cycle: whether an hour's file has a row group per cycle. Otherwise a row group may have rows of several cycles.
     plain:    encoding of the columns that a dictionary would not make smaller.
     codec:    compression: zstd for the history, snappy for the state, which the next cycle reads.
     """
@@ -71,7 +71,7 @@ class HistoryTable:
 class HistoryFile:
     """A file of a history.
 
-    begin, end: epoch seconds. For a cycle, both are its evaluation time. For an hour, `end` is the next one's `begin`.
+    begin, end: epoch seconds. For a cycle, both are its evaluation time. For an hour, `end` is the next hour's `begin`.
     writer:     who wrote it, if a table has several writers; else empty.
     """
 
@@ -93,7 +93,7 @@ class HistoryFile:
 
     @property
     def order(self) -> tuple[float, float, str]:
-        """Sorts files by time."""
+        """Sort key: files by time."""
         return self.begin, self.end, self.place.path
 
 

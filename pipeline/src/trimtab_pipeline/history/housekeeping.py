@@ -90,9 +90,9 @@ class Housekeeping:
                     place.remove()
 
     def _retire(self, at: float) -> None:
-        """Remove what is too old, then, while the history is too large, files from the future, then the oldest files.
+        """Remove what is too old. While the history is too large, also remove files from the future, then the oldest.
 
-        Files are from the future if a clock was ahead. The tables `BASE` of an hour are removed after its others.
+        Files are from the future if a clock was ahead. The tables `BASE` of an hour are removed after its other tables.
         """
         files = [(table.name in BASE, file) for table, file in self._history.all_files()]
         old = [file for _, file in files if file.hour + HOUR < at - self._retention.seconds]

@@ -1,8 +1,8 @@
 """Moves the files of an import into a history: all or none, even if the import is killed.
 
-A journal below the root lists the files before the first one is moved. It is removed after the last. The next import
-removes what a killed one left. On a local file system, a lock shows whether another import still runs. Elsewhere only
-one import may run at a time.
+A journal below the root lists the files before the first one is moved. The journal is removed after the last one. The
+next import removes what a killed one left. On a local file system, a lock shows whether another import still runs.
+Elsewhere only one import may run at a time.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Location:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
     @property

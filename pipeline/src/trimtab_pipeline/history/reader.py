@@ -56,7 +56,7 @@ class LoadOverTime:
     times:      (t,) epoch s. brokers: names.
     cpu:        (t, n) percent of the limit; NaN where it was unknown or not trusted.
     throughput: (t,) bytes/s in and out of all brokers, as they reported it; NaN where none did.
-    damaged:    for each unreadable cycle why it is missing.
+    damaged:    for each unreadable cycle, why it can't be read.
     """
 
     times: FloatArray
@@ -82,7 +82,7 @@ class Gap:
 class HistorySummary:
     """The content of a history.
 
-    begin, end: epoch s of the oldest and newest cycle. interval: usual seconds between two cycles; NaN if there is one.
+    begin, end: epoch s of the oldest and newest cycle. interval: usual seconds between cycles; NaN for a single cycle.
     tables:     bytes of each table by name. files: their number. damaged: (file, cause) of unreadable or renamed files.
     """
 
@@ -140,7 +140,7 @@ class HistoryReader:
         """The file with the demand of each cycle, oldest first; and the unreadable files, each with the cause."""
         held: dict[float, HistoryFile] = {}
         damaged: list[tuple[HistoryFile, str]] = []
-        for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # a cycle's own is newer
+        for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # own files are newer
             try:
                 held |= dict.fromkeys(cycle_times(file, DEMAND), file)
             except ForeignFileError as error:
@@ -192,7 +192,7 @@ class HistoryReader:
         """The result of `cycle`. Raises `FileNotFoundError` when a file disappeared during the search."""
         table = TABLES[name]
         files = [file for place in self._history.hour(table, at).files() if (file := parsed(place))]
-        for file in sorted(files, key=lambda file: file.merged):  # a cycle's own is newer
+        for file in sorted(files, key=lambda file: file.merged):  # a cycle's own file is newer
             if not file.merged and (file.begin != at or file.writer):
                 continue
             try:

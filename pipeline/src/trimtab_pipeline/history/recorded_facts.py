@@ -69,12 +69,12 @@ class RecordedMoves:
 
     @cached_property
     def _special(self) -> list[int]:
-        """Rows of the bundles with more facts than the owner. Most have no others, so one search is enough."""
+        """Rows of the bundles with more facts than the owner. Most bundles have only that one."""
         return [row for row, one in enumerate(self.facts) if len(one) > 1]
 
     @cached_property
     def in_flight(self) -> BoolArray:
-        """(m,) whether a move of it was under way."""
+        """(m,) whether a move of the bundle was under way."""
         found = np.zeros(len(self.facts), dtype=bool)
         found[[row for row in self._special if self.facts[row].get("inFlight")]] = True
         return found
@@ -86,7 +86,7 @@ class RecordedMoves:
 
     @cached_property
     def share(self) -> FloatArray:
-        """(m,) ratio 0-1 of its load that was still measured at the source."""
+        """(m,) ratio 0-1 of the bundle's load that was still measured at the source."""
         found = np.zeros(len(self.facts))
         found[self.rows] = [self.facts[row].get("movingShare", 0.0) for row in self.rows]
         return found

@@ -1,10 +1,11 @@
 """`OwnBalancerController`: keeps Pulsar's own balancer off while Trimtab balances the cluster.
 
-It reads the runtime configuration of each broker, because files may differ between brokers, and a dynamic value does
-not show whether a broker applied it. If the policy allows it, the controller switches off those switches that are on,
-for the whole cluster. It stores their settings first, and restores them once no policy moves bundles. If another client
-switches them on again, the controller switches them off again. After the third time within an hour, Trimtab leaves them
-on and only shows plans, until fewer than three of these times are less than an hour ago.
+It reads the runtime configuration of each broker, because configuration files may differ between brokers, and a dynamic
+value does not show whether a broker has applied it. If the policy allows it, the controller switches Pulsar's own
+shedding and automatic split off for the whole cluster. It stores their settings first, and restores them once no policy
+moves bundles. If another client switches them on again, the controller switches them off again. After the third time
+within an hour, Trimtab leaves them on and only shows plans, until fewer than three of these times are less than an hour
+ago.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ log = logging.getLogger(__name__)
 CHECK_EVERY = 15.0
 """Seconds between two reads of all brokers. Changed policies are noticed within a second."""
 TRIES, TRY_AFTER = 3, 1.0
-"""Number of reads after a change, and seconds before each. Brokers were measured to apply a change within 1 s."""
+"""Number of reads after a change, and seconds before each. In measurements, brokers applied a change within 1 s."""
 ENOUGH = 3
 """If another client switches the balancer on again this often within an hour, Trimtab only shows plans."""
 AT_ONCE = 8
-"""Brokers asked at the same time."""
+"""Number of brokers that are asked at the same time."""
 
 _REMEDY = (
     "set these to false in each broker's configuration (pulsar-admin brokers update-dynamic-config), or have Trimtab"
@@ -102,7 +103,7 @@ class OwnBalancerController:
         self._store = found_settings_store(self.cluster.api, self.cluster.namespace)
 
     async def run(self) -> None:
-        """Check repeatedly until cancelled. Errors are reported, and tried again."""
+        """Check repeatedly until cancelled. After an error, report it and check again."""
         while True:
             wanted = self._wanted()
             await self._check_safely()
@@ -175,7 +176,7 @@ class OwnBalancerController:
         link = self.cluster.link
         self._note(found)
         if readings.brokers:
-            link.elsewhere, link.found = True, None  # from here on the ConfigMap may be deleted
+            link.elsewhere, link.found = True, None  # a deleted ConfigMap is no longer stored again
         state = readings.own_balancer_state("nothing is switched off before that is done")
         self._publish(replace(state, text=f"{_restore_first(found)}; {state.text}"))
 

@@ -2,7 +2,7 @@
 
 It restores them in the cluster where they were found, even if the policies name another cluster now. A deleted policy
 keeps Kopf's finalizer until they are restored (`release_balancer`), but for a minute at most: a namespace must be
-deletable when its Pulsar cluster is gone. After that the settings stay stored, and a leading operator tries again.
+deletable when its Pulsar cluster is gone. After that minute the settings stay stored, and the leader tries again.
 Without an operator, `trimtab restore` restores them.
 
 `found_settings_store` keeps the settings in a ConfigMap without an owner, which outlives the policy and the operator.
@@ -111,8 +111,8 @@ def may_switch_off(cluster: ClusterState) -> bool:
 async def needed(cluster: ClusterState) -> bool:
     """Whether any policy needs the balancer off, including policies whose loop has not started yet.
 
-    Loops start one by one. A policy without a loop counts by its object in the API server. A policy with a loop counts
-    only if `may_switch_off` says so, because it may be refused. Raises `ApiError`.
+    Loops start one by one. For a policy without a loop, its object in the API server decides. A policy with a loop
+    counts only if `may_switch_off` says so, because it may be refused. Raises `ApiError`.
     """
     async for page in cluster.api.list(POLICIES, cluster.namespace):
         if any(
@@ -133,7 +133,7 @@ class BalancerRelease:
     fence: Callable[[str], None]
 
     async def run(self) -> None:
-        """Check repeatedly until cancelled. Errors are logged, and tried again."""
+        """Check repeatedly until cancelled. After an error, log it and check again."""
         while True:
             try:
                 await self.check()
@@ -166,7 +166,7 @@ class BalancerRelease:
 
 
 def has_it_off(policy: Mapping[str, Any]) -> bool:
-    """Whether a BalancingPolicy object (JSON) needs Pulsar's own balancer off: it moves bundles, and allows it."""
+    """Whether a BalancingPolicy object (JSON) needs Pulsar's own balancer off: it moves bundles, and allows that."""
     spec = policy.get("spec") or {}
     moves = spec.get("mode", Mode.DRY_RUN) not in {Mode.DRY_RUN, Mode.SHADOW}
     allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF
