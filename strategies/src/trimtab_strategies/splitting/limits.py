@@ -178,7 +178,7 @@ class Inside:
 
 
 def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """The boundaries of a bundle (row) by `params.algorithm`; None or empty if there are none. Only known topics count."""
+    """The boundaries of a bundle (row) by `params.algorithm`; None or empty: no boundary. Only known topics count."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper)

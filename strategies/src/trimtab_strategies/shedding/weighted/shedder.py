@@ -348,6 +348,8 @@ class _WeightedView:
         elif len(owned) == 1:
             reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"
         share = (
-            f"{(self.books[consumer] / target - 1) * 100:.0f} % above its target weight" if target else "its target: 0"
+            f"{(self.books[consumer] / target - 1) * 100:.0f} % above its target weight"
+            if target
+            else "its target weight is 0"
         )
         return HeldBack(self.names[consumer], reason, f"{share}: {why}")
