@@ -14,7 +14,7 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
 MARGIN = 0.05
-"""Ratio of a broker's throughput that leaves in addition to its excess, so that it ends up below the threshold."""
+"""Ratio of a broker's throughput that leaves in addition to its excess, so that the broker ends below the threshold."""
 
 TWO_TIME_BASES = Defect(
     "The amount to shed is a share of the throughput that the broker reports now, but bundles are chosen by their"

@@ -80,10 +80,10 @@ class UniformLoadShedderParams(StrategyParams):
     """Percent of the difference that may leave in one cycle.
     Pulsar: maxUnloadPercentage in 0-1"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
-    """Messages/s to move below which nothing moves.
+    """Minimum amount to move, in messages/s. A smaller amount does not move.
     Pulsar: minUnloadMessage"""
     min_throughput: Quantity = "1Mi"
-    """Bytes/s to move below which nothing moves.
+    """Minimum amount to move, in bytes/s. A smaller amount does not move.
     Pulsar: minUnloadMessageThroughput in bytes/s"""
     max_bundles: Annotated[int, Field(ge=-1)] = -1
     """The most bundles that leave in one cycle; -1 sets no limit.

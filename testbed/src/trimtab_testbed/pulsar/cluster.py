@@ -46,7 +46,7 @@ class PulsarCluster(Startable):
     settings:     settings of the brokers. They override those of `settings.broker`.
     persistent:   with a bookie. Without it only ``non-persistent://`` topics work, and only with the modular manager.
     guard:        the authentication that brokers require; none by default.
-    boxed:        give each broker a control group (`Box`) if this machine allows it. After the start, it says if it did.
+    boxed:        give each broker a control group (`Box`) if this machine allows it; False after `start` if not.
     cores:        CPU limit of each control group, set when all brokers are ready.
     """
 

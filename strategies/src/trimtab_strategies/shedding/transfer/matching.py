@@ -142,7 +142,7 @@ class TransferCycle:
                 self.too_few += 1
 
     def _reported(self, broker: int) -> IntArray | None:
-        """The bundles that a broker could give. None if it can't give any; `unreported` or `too_few` then counts it."""
+        """The bundles that a broker could give. If there are none: None, and `unreported` or `too_few` is increased."""
         bundles = self.reports.of(broker)
         if bundles is None or not len(bundles):
             self.unreported += 1

@@ -25,8 +25,8 @@ Two rules make Trim patient.
    is above 85 % for the whole window, nor within a campaign. A background (CPU that no bundle explains) that rises and
    falls again is a spike, too, even if bundles move meanwhile, unless it falls within a campaign.
 2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
-   minutes. In its first half hour Trim knows of few spikes. So until then, load above the bundles' load in the earlier
-   minutes must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
+   minutes. In its first half hour Trim knows of few spikes. So until then, load above the bundles' usual load (see
+   `replay`) must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
 
 A difference that a change of owners causes is no spike: an excess of a broker whose bundles changed since, or in the
 three minutes before it began; an excess of any broker when one left or started; and a background that began in the

@@ -55,7 +55,7 @@ def above(names: Sequence[str], found: Cause) -> str:
 
 
 def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
-    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool that differs most."""
+    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool with the widest range."""
     if not pools.any():
         return _most(low), _most(-high)
     rows = max(

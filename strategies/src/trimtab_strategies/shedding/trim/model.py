@@ -7,9 +7,9 @@ machines there are. The background `b` is everything else: the broker's own idle
 sidecar.
 
 A slope has two sources. The ratio r = median of (cpu - idle) / U is right only if no other program runs. Differences
-between two minutes are always right, because a steady background cancels out. They need load that changes, and every
-landed move changes it. The ratio is the prior. As far as it is uncertain, it is drawn towards the pool: the median of
-all brokers with as many cores. The differences are the evidence:
+between two minutes are always right, because a steady background cancels out. They need load that changes, such as
+after a move. The ratio is the prior. The more uncertain it is, the more it is drawn towards the pool: the median of all
+brokers with the same number of cores. The differences are the evidence:
 
     a ~ N(pool + t d, max(5 % of the pool, |d|)^2),  d = r - pool,  t = (1 - 3 ln(n) e^2 / d^2)+
     e = 1.25 sd(r) / sqrt(count); sd(r) / r is at least that of the median broker

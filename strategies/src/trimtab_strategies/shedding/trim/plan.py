@@ -5,9 +5,9 @@
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
 away is the distance of a broker's busiest resource from its target, less the model's doubt. Trim considers the moves
-from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price),
-then the next one by the load after that move. When no move is worth its price, a swap of two bundles is tried under the
-same rule. A taker ends up at or below its target.
+from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price).
+Then it computes the load after that move, and takes the next one. When no move is worth its price, a swap of two
+bundles is tried under the same rule. A taker ends up at or below its target.
 
 Bundles that grow or shrink are planned with the load that they will have in a few minutes (`AHEAD`).
 
@@ -38,7 +38,10 @@ AHEAD, MOST_GROWTH = 6.0, 0.5
 """Minutes ahead for which the load is planned, and the largest growth (ratio) that is assumed for a bundle."""
 
 USUAL_GAP = 0.8
-"""Median seconds for which a move interrupts publishers on real brokers (docs/side-by-side.md). It has the factor 1."""
+"""Median seconds for which a move interrupts publishers on real brokers (docs/side-by-side.md).
+
+The price factor of such an interruption is 1.
+"""
 
 LEAST_GAP, MOST_GAP = 0.5, 2.0
 """Bounds of the factor by which a longer or shorter interruption changes the price."""
@@ -263,7 +266,7 @@ class Planner:
         return self._now
 
     def room(self) -> int:
-        """The number of moves that are left."""
+        """The number of moves that are still allowed."""
         return self.bounds.most - int(self._sent.sum())
 
     def _givers(self) -> IntArray:

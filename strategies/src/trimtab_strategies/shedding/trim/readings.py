@@ -3,8 +3,8 @@
     U = bytes/s in + bytes/s out + price of a message * msg/s
 
 A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with the same number of cores) that carry
-different loads show how much: it is where a line through their CPU by load begins. If idle CPU were ignored, bundles
-would seem to cost much on a broker with little load.
+different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
+were ignored, bundles would seem to cost much on a broker with little load.
 
 If a machine is suddenly full, and its bundles do not explain that, the reading counts from the second minute on.
 
@@ -126,7 +126,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: those of its kind, or what its bundles do not use, if less."""
+        """Cores (n,) that each broker uses without load: those of its kind, at most its CPU less that of its bundles."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
@@ -325,7 +325,7 @@ def median(values: FloatArray) -> FloatArray:
 def carried_on(values: FloatArray) -> FloatArray:
     """`values` (k, ...) with each gap filled from the minute before; NaN if there is none before.
 
-    Without a gap, the same array.
+    Without a gap, the array itself is returned.
     """
     if not somewhere(np.isnan(values)):
         return values

@@ -65,7 +65,7 @@ _FREE = 1e9  # share of the work per unit of level if work costs no CPU
 
 @dataclass(frozen=True)
 class Replay:
-    """See the module. k minutes, n brokers, m bundles.
+    """The replay of k minutes of n brokers and m bundles; see the module.
 
     owner: (m,) row of the owner once pending moves have landed, -1 if none. assumed: number of leading minutes that
     were not measured. pools: (n,) number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may
@@ -109,12 +109,12 @@ class Replay:
 
     @cached_property
     def usage(self) -> FloatArray:
-        """See the module (k, n, 3)."""
+        """(k, n, 3) see `usage` in the module's docstring."""
         return used(self.model, self.carried, self.model.background)
 
     @cached_property
     def away(self) -> FloatArray:
-        """See the module (k, n), percentage points."""
+        """(k, n) percentage points, see `away` in the module's docstring."""
         return self._away(self.carried, self.model.background)
 
     @cached_property

@@ -2,9 +2,9 @@
 
 If brokers have only a dozen bundles of very different size, the best first move is often not part of the best plan. A
 pair may be two moves of a giver, a swap, or a move that makes room for another one. A single move counts as a pair with
-itself. The pair with the largest gain less price is taken, then the next one by the load after it. In a pair a taker
-may end up above its target, by at most `LUMPY` times the largest distance before the pair. So a large bundle may fill a
-broker.
+itself. The pair with the largest gain less price is taken. Then the load after that pair is computed, and the next pair
+is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the largest distance before the pair.
+So a large bundle may fill a broker.
 """
 
 from __future__ import annotations

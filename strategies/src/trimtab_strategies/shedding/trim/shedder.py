@@ -18,8 +18,8 @@ a quarter of an hour, because nothing shows beforehand that it will end.
 A plan is scored: three minutes later the usage that it predicted is compared with the measured usage. When fewer than
 70 % of a day's last predictions are within 3 points, the next plans make half as many moves, until enough are right.
 
-A broker with hardly any bundles is filled after two minutes, at any usage. If the cluster carries less than `floor`,
-Trim plans these moves as if the machines were smaller, with the busiest at twice `floor`.
+A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
+`floor`, Trim plans these moves as if the machines were smaller, so that the busiest would be at twice `floor`.
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
@@ -113,7 +113,7 @@ class Trim:
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
         measured: tuple[AnyFloats, ...] = (*recent.bundles, cluster.bundles.short)
         if len(cluster.bundles) and not any(np.isfinite(minute).any() for minute in measured):
-            return _nothing(Reason.NO_LOAD_DATA, "no traffic of a bundle was measured yet", memory)
+            return _nothing(Reason.NO_LOAD_DATA, "no bundle's traffic has been measured yet", memory)
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
@@ -222,7 +222,7 @@ class _TrimCycle:
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut, ahead)
 
     def bounds(self, balance: PlannedLoad) -> PlanBounds:
-        """What the plan may do; less after wrong predictions. Brokers with a background above the level get nothing."""
+        """What the plan may do: less after wrong predictions. Brokers with a background above the level get nothing."""
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
         return PlanBounds(

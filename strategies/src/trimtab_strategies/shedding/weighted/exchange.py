@@ -69,7 +69,7 @@ def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
 
 
 def _lighter(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
-    """Whether o becomes lighter by a significant change. If so for one light task, so for all that are lighter."""
+    """Whether o becomes lighter by a significant change. If one light task suffices, all lighter ones do, too."""
     book = sides.book
     if book == 0:
         return np.zeros(np.broadcast_shapes(heavy.shape, light.shape), dtype=bool)

@@ -43,7 +43,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < math.inf:
-            raise InvalidWorkError(f"a weight is {self.weight}: it must be a number of operations/s from 0 on")
+            raise InvalidWorkError(f"a weight is {self.weight}: it must be a number of operations/s, 0 or more")
 
 
 UNKNOWN_PROFILE = Profile()
@@ -72,7 +72,7 @@ class Constraints:
     """How many consumers each subscription gets, and how many subscriptions a consumer may have (`most`).
 
     active: number of consumers; no subscription gets more. per_subscription: the default for a subscription.
-    of_subscription, of_topic: the number by name. A subscription's own number takes precedence over its topic's.
+    of_subscription, of_topic: this number by name. A subscription's own number takes precedence over its topic's.
     Numbers below 1 mean `per_subscription`.
     """
 
@@ -174,8 +174,8 @@ def rebuilt(
 ) -> Profiles:
     """The profiles after the reports (`loads`) of the active consumers; `window` is in ms.
 
-    Corrected: a subscription that is new to the store starts at its first report. One without a report keeps its
-    profile, because it is moving between two consumers.
+    Corrected: a subscription that is new to the store starts at its first report. A subscription without a report keeps
+    its profile, because it is moving between two consumers.
     """
     corrected = compatibility is Compatibility.CORRECTED
     alpha = smoothing(_since(before.updated, now), window)

@@ -7,7 +7,7 @@ it, tasks (bundles) move one way. Then the pass swaps the heaviest tasks for the
 Neither consumer passes its target. A task that moved just now or recently stays.
 
 Then the pass fills each consumer in `asks`. For example, one strong consumer among many is far below its target, while
-no other is much above its own. All of them then give a little, the furthest above first.
+no other is much above its own. All consumers above their targets then give a little, the furthest above first.
 
 The original pass, including its phantom swaps. It visits each overloaded consumer once, the furthest above its target
 first. For each of them it visits all other consumers. It moves tasks out to even out the numbers of tasks, then swaps
@@ -84,11 +84,11 @@ class Aim:
     """What a pass aims at: target weights, and bounds on the numbers of tasks. See the module.
 
     targets:    weight that each consumer should carry (n,), ops/s.
-    limit:      number of tasks that each should have at most, to keep the numbers even.
+    limit:      number of tasks that each consumer should have at most, to keep these numbers even.
     min_change: the significant change, percent.
     most:       number of tasks that no consumer may exceed.
-    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are also
-                kept even. Not in the original.
+    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers of tasks
+                are also kept even. Not in the original.
     receives:   consumers that may get tasks (mask, n); empty: all.
     gives:      consumers to be relieved (mask, n); empty: all. Not in the original.
     asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none. Not in
@@ -187,7 +187,7 @@ class _Relief:
             self.give(source, destination)
 
     def give(self, source: int, destination: int) -> None:
-        """Move the tasks that bring the source nearest to its target; swap if the numbers allow no move."""
+        """Move the tasks that bring the source nearest to its target; swap if the numbers of tasks allow no move."""
         heavy, sides = self.candidates(source, destination), self.aim.between(self.ledger, source, destination)
         vacant = self.vacancies(source, destination)
         if vacant > 0:

@@ -256,7 +256,7 @@ class _WeightedView:
         return HeldBack("", Reason.AVERAGING, waiting[furthest])
 
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
-        """The average that a broker outside the dead band waits for, with both figures; empty if it waits for none.
+        """Text with the average that a broker outside the dead band waits for; empty if it waits for none.
 
         averages: of the errors; empty in the original, which waits only for target weights.
         """

@@ -73,7 +73,7 @@ class TargetRule:
             raise InvalidWorkError(f"the window of scores is {self.window} ms: it must be above 0")
         for name, weight in self.fixed.items():
             if not 0 <= weight < math.inf:
-                raise InvalidWorkError(f"the fixed weight of {name!r} is {weight}: it must be a number from 0 on")
+                raise InvalidWorkError(f"the fixed weight of {name!r} is {weight}: it must be a number, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
