@@ -126,7 +126,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: those of its kind, at most its CPU less that of its bundles."""
+        """Cores (n,) that each broker uses without load: those of its kind, at most its CPU minus its bundles."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
