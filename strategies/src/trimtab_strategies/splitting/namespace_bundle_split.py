@@ -80,7 +80,7 @@ class SplitContext:
     """What a decision about splits needs besides the bundles.
 
     counts:     how many bundles each namespace (row) has, -1 if unknown.
-    splitting:  names of bundles that are being split now.
+    splitting:  names of bundles that are being split now. A snapshot's bundles that are moving count, too.
     boundaries: where a bundle (row) would be split; None: nowhere.
     """
 
@@ -197,7 +197,7 @@ class Walk:
             Reason.HIT_COUNT: f"too large, but not for {self.params.hit_count} cycles yet",
             Reason.NO_LOAD_DATA: "the number of bundles of its namespace is unknown",
             Reason.MAX_BUNDLES: f"a namespace has at most {self.params.max_bundles} bundles",
-            Reason.IN_FLIGHT: "a bundle that begins or ends at the same hash is being split",
+            Reason.IN_FLIGHT: "a bundle that begins or ends at the same hash is being split or moved",
             Reason.UNKNOWN: f"{self.params.algorithm} does not find exactly one boundary",
         }
         return [
