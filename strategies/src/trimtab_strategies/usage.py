@@ -1,8 +1,8 @@
 """Percent, weighted maximum and moving average as Pulsar computes them, and the estimated load of a single bundle.
 
-Pulsar computes percentages in 32-bit floats and everything after in doubles. The last bit can decide whether a value is
-above a threshold (60 of 100 is a little above 60 %). So decisions only agree with Pulsar's if every step is rounded the
-same way.
+Pulsar computes percentages in 32-bit floats and all later steps in doubles. The last bit can decide whether a value is
+above a threshold (60 of 100 is a little above 60 %). So decisions agree with Pulsar's only if every step is rounded in
+the same way.
 
 The module also has Pulsar's two orders of bundles, and its averages of a bundle's traffic, which count samples rather
 than time. A bundle has a short window of 10 samples and a long one of 1000. Until a window is full, all its samples
@@ -71,7 +71,7 @@ def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
 
 
 def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
-    """As `percent`, for people: NaN where the usage is unknown or no limit above 0 exists."""
+    """Like `percent`, but for display: NaN where the usage is unknown or no limit above 0 exists."""
     return np.where(limit > 0, percent(usage, limit).astype(np.float64), np.nan)
 
 
@@ -117,9 +117,9 @@ def smooth(before: FloatArray, usage: FloatArray, history: float) -> FloatArray:
 
 
 def mean(values: FloatArray) -> float:
-    """Arithmetic mean, 0 for nothing.
+    """Arithmetic mean; 0 without values.
 
-    Summed one by one (as Java does) in ascending order, so that it does not depend on the order of the brokers.
+    Values are added one by one (as in Java), in ascending order. So the mean does not depend on the brokers' order.
     """
     return float(np.cumsum(np.sort(values))[-1] / len(values)) if len(values) else 0.0
 

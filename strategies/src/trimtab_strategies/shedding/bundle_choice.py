@@ -14,11 +14,11 @@ from trimtab_strategies.protocols import Shedding, Unload
 from trimtab_strategies.usage import both_directions, bundle_throughput, sum_by_broker
 
 MARGIN = 0.05
-"""Ratio of a broker's throughput that leaves in addition to its excess, so that it ends up below the threshold."""
+"""Ratio of a broker's throughput that leaves in addition to its excess, so that the broker ends below the threshold."""
 
 TWO_TIME_BASES = Defect(
-    "The amount to shed is a share of the broker's current report, but bundles are chosen by their short-term averages:"
-    " after a change of traffic too much or too little leaves.",
+    "The amount to shed is a share of the throughput that the broker reports now, but bundles are chosen by their"
+    " short-term averages: after a change of traffic, too much or too little leaves.",
     "The amount is a share of the same averages, summed over the broker's bundles.",
 )
 """A defect that several originals have."""
@@ -39,7 +39,8 @@ def carried(cluster: ClusterLoad) -> tuple[FloatArray, FloatArray]:
 def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> IntArray:
     """The busiest of `bundles` (rows) by short-term throughput that together reach `wanted` bytes/s.
 
-    The bundle that reaches `wanted` is included. It returns at least one bundle if there is any. Ties keep their order.
+    The bundle that reaches `wanted` is included. If there is any bundle, at least one is returned. Ties keep their
+    order.
     """
     throughput = bundle_throughput(cluster, bundles)
     order = np.argsort(-throughput, kind="stable")
@@ -56,14 +57,15 @@ def sole_bundle(cluster: ClusterLoad, broker: int) -> HeldBack:
 
 
 def too_little(name: str, *minima: str) -> HeldBack:
-    """The entry for broker `name`, which would move less than each of the `minima` (see `least_rate`)."""
+    """The entry for broker `name`, which has too little to move. minima: the texts of `least_rate` and the like."""
     return HeldBack(name, Reason.BELOW_MINIMUM, "; or ".join(minima))
 
 
 def least_rate(field: str, least: int, wanted: float, *, above: bool = False) -> str:
-    """A minimum of messages/s, the rate to move, and the value that would allow the move, in words.
+    """Text with a minimum of messages/s, the rate to move, and the largest minimum that would allow the move.
 
-    field: path below spec.shedder; least: its value. wanted: msg/s to move. above: whether it must exceed the minimum.
+    field: path below spec.shedder; least: its value. wanted: msg/s to move. above: whether `wanted` must exceed the
+    minimum; otherwise it may also be equal.
     """
     return _minimum(field, str(least), f"{wanted:.4g}" if wanted > 0 else "", str(_whole(wanted, above=above)), "msg/s")
 
@@ -82,7 +84,7 @@ def _minimum(field: str, least: str, wanted: str, enough: str, unit: str) -> str
 
 
 def _whole(value: float, *, above: bool) -> int:
-    """The largest whole number up to `value`; below it if `value` must be `above` that number."""
+    """The largest whole number that is at most `value`, or that is below `value` if `above`."""
     return max(0, ceil(value) - 1 if above else floor(value)) if value > 0 else 0
 
 
@@ -116,7 +118,7 @@ def that_fit(values: FloatArray, room: float, *, whole: bool = False) -> IntArra
 
 
 def sorted_out(found: Iterable[Unload | HeldBack]) -> Shedding:
-    """The result of a shedder from these findings, in order: what leaves, and what stays."""
+    """The result of a shedder: the unloads among these findings, and the entries for what stays, each in order."""
     found = tuple(found)
     return Shedding(
         tuple(answer for answer in found if isinstance(answer, Unload)),

@@ -53,7 +53,7 @@ class OverloadShedderParams(WeightedParams):
 
 @dataclass(frozen=True)
 class OverloadShedder:
-    """See the module. It has no memory."""
+    """See the module. This shedder has no memory."""
 
     params: OverloadShedderParams
 
@@ -78,7 +78,7 @@ class OverloadShedder:
         return reported(cluster)[1] if java else carried(cluster)[1]
 
     def _none_above(self, cluster: ClusterLoad, usage: FloatArray) -> str:
-        """The broker closest to the limit, in words."""
+        """Text that names the broker closest to the limit."""
         if not np.isfinite(usage).any():
             return "no broker's usage is known"
         top = int(np.argmax(usage))

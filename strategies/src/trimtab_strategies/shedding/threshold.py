@@ -7,11 +7,12 @@ Formula. u = weighted maximum of the resources' percent; ema = history * ema + (
 A broker sheds when ema >= a + t; wanted = throughput * (ema - a - t + 0.05), where throughput is what the broker itself
 reports. Its bundles leave in descending short-term throughput until `wanted` is reached. At least one leaves, so more
 than `wanted` may leave. With `lower_boundary`, if no broker sheds and some broker is more than t below the average, the
-busiest broker gives half of t.
+busiest broker sheds half of t.
 
-When it helps. Any cluster of similar brokers. It is Pulsar's default up to 4.x, so many people know how it behaves.
-When it hurts. Few brokers: one hot broker raises the average, so two brokers at 90 and 50 % stay as they are. A single
-large bundle. The time after a burst: smoothed usage lags, and a broker that is no longer busy continues to shed.
+When it helps. In any cluster of similar brokers. This shedder is Pulsar's default up to 4.x, so many people know how it
+behaves.
+When it hurts. With few brokers: one hot broker raises the average, so two brokers at 90 and 50 % stay as they are. With
+a single large bundle. After a burst: smoothed usage lags, and a broker that is no longer busy continues to shed.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder`, with equal decisions. One difference:
 a broker without known usage takes no part, where Pulsar would compute with minus infinity.
@@ -65,7 +66,7 @@ class ThresholdShedderParams(WeightedParams):
     """Bytes/s below which a broker sheds nothing.
     Pulsar: loadBalancerBundleUnloadMinThroughputThreshold in MiB/s"""
     lower_boundary: bool = False
-    """Also move from the busiest broker when one is far below the average.
+    """Whether the busiest broker also sheds when some broker is far below the average.
     Pulsar: lowerBoundarySheddingEnabled"""
     compatibility: Compatibility = Compatibility.JAVA
     """`Java` decides as Pulsar does, `Corrected` without its known defects."""
@@ -91,7 +92,7 @@ class ThresholdShedder:
         ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history_percent / 100)
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
-            # Pulsar recomputes the averages here, so with this switch they advance twice in a quiet cycle.
+            # Pulsar recomputes the averages here. So with this switch they advance twice if nothing was shed above.
             ema = smooth(ema, usage[brokers], self.params.history_percent / 100 if self.params.java else 1)
             shedding = view.lower(ema, shedding)
         return Shedding(shedding.unloads, shedding.held_back, remember(memory, "ema", names, ema))
@@ -113,7 +114,7 @@ class _ThresholdView:
 
     @property
     def throughput(self) -> FloatArray:
-        """What the brokers themselves report, bytes/s (k,); corrected: the sums of their bundles' averages."""
+        """Throughput that the brokers report, bytes/s (k,). Corrected: the sums of their bundles' averages."""
         _, of_all = reported(self.cluster) if self.params.java else carried(self.cluster)
         return of_all[self.brokers]
 
@@ -142,7 +143,7 @@ class _ThresholdView:
         return Shedding(shedding.unloads, before.held_back + shedding.held_back if not shedding.unloads else ())
 
     def relieve(self, broker: int, wanted: float, reason: Reason) -> Unload | HeldBack:
-        """The busiest sheddable bundles of `broker` (row) that make up `wanted` bytes/s, or why there are none."""
+        """The busiest sheddable bundles of `broker` (row) that together reach `wanted` bytes/s, or why none leaves."""
         if not wanted >= quantity(self.params.min_throughput):
             least = self.params.min_throughput
             volume = least_throughput("thresholdShedder.minThroughput", least, wanted)
@@ -150,7 +151,7 @@ class _ThresholdView:
         return relieved(self.cluster, self.sheddable, broker, wanted, reason)
 
     def none_above(self, ema: FloatArray, average: float) -> str:
-        """The broker closest to the threshold, in words."""
+        """Text that names the broker closest to the threshold."""
         top = int(np.argmax(ema))
         name = self.cluster.brokers.names[self.brokers[top]]
         return (

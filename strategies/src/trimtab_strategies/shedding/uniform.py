@@ -4,14 +4,15 @@ Idea. Compare the brokers by the messages and the bytes that they report, not by
 busiest has much more than the idlest, some bundles leave it, together at most a share of the difference.
 
 Formula. Messages count when (max - min) * 100 / min > `rate_difference`, bytes when max / min > `throughput_factor`;
-messages come first. wanted = (max - min) * `max_unload`; nothing happens below `min_rate` or `min_throughput`. The
-busiest broker's bundles are visited in descending order; each one that fits into the rest of `wanted` leaves.
+messages come first. wanted = (max - min) * `max_unload_percent` / 100. Nothing leaves if `wanted` is below `min_rate`
+or `min_throughput`. The busiest broker's bundles are visited in descending order. Each one that fits into the rest of
+`wanted` leaves.
 
-When it helps. Similar brokers whose traffic costs the same per message or per byte everywhere. It never overshoots,
-because a bundle that does not fit stays.
-When it hurts. Brokers of different sizes: it would make them equal in traffic, not in usage. New brokers: a broker that
-is almost idle makes the ratio huge, even if the others do little. It relieves only one broker per cycle, and smooths
-nothing.
+When it helps. With similar brokers, if traffic costs the same per message or per byte on all of them. It never
+overshoots, because a bundle that does not fit stays.
+When it hurts. With brokers of different sizes: it makes them equal in traffic, not in usage. With new brokers: a broker
+that is almost idle makes the ratio huge, even if the others do little. It relieves only one broker per cycle, and
+smooths nothing.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.UniformLoadShedder`, with equal decisions. Among brokers
 that tie, the first one in the order of Java's hash map sheds.
@@ -44,17 +45,17 @@ from trimtab_strategies.usage import both_directions
 LARGEST_INT = 2147483647
 SMALLEST_INT = -2147483648
 ALMOST_NOTHING = 1e-6
-"""An idlest broker with less than this counts as having 1, to avoid a division by zero."""
+"""If the idlest broker has less traffic than this, it counts as having 1, to avoid a division by zero."""
 
 DEFECTS = (
     Defect(
-        "The search for the idlest broker starts at 2,147,483,647: when all brokers have more bytes/s than that, the"
-        " difference is taken to that number.",
+        "The search for the idlest broker starts at 2,147,483,647. When all brokers have more bytes/s than that, this"
+        " number counts as the idlest broker's traffic.",
         "The idlest broker's real traffic counts.",
     ),
     Defect(
-        "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the share is too small, and fractions of a bundle's"
-        " traffic do not count.",
+        "Amounts are cut to whole 32-bit numbers: above 2 GiB/s the amount to shed is too small, and fractions of a"
+        " bundle's traffic do not count.",
         "Amounts are exact.",
     ),
     Defect(
@@ -70,19 +71,19 @@ class UniformLoadShedderParams(StrategyParams):
     """Parameters of UniformLoadShedder."""
 
     rate_difference: Annotated[float, Field(ge=0)] = 50
-    """Percent by which the most messages/s of a broker may exceed the least; 0 ignores messages.
+    """Percent by which the messages/s of the busiest broker may exceed those of the idlest; 0 ignores messages.
     Pulsar: loadBalancerMsgRateDifferenceShedderThreshold"""
     throughput_factor: Annotated[float, Field(ge=0)] = 4
-    """Factor by which the most bytes/s of a broker may exceed the least; 0 ignores bytes.
+    """Factor by which the bytes/s of the busiest broker may exceed those of the idlest; 0 ignores bytes.
     Pulsar: loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold"""
     max_unload_percent: PositivePercent = 20
-    """Percent of the difference that leaves in one cycle.
+    """Percent of the difference that may leave in one cycle.
     Pulsar: maxUnloadPercentage in 0-1"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
-    """Messages/s below which nothing moves.
+    """Minimum amount to move, in messages/s. A smaller amount does not move.
     Pulsar: minUnloadMessage"""
     min_throughput: Quantity = "1Mi"
-    """Bytes/s below which nothing moves.
+    """Minimum amount to move, in bytes/s. A smaller amount does not move.
     Pulsar: minUnloadMessageThroughput in bytes/s"""
     max_bundles: Annotated[int, Field(ge=-1)] = -1
     """The most bundles that leave in one cycle; -1 sets no limit.
@@ -93,7 +94,7 @@ class UniformLoadShedderParams(StrategyParams):
 
 @dataclass(frozen=True)
 class UniformLoadShedder:
-    """See the module. It has no memory."""
+    """See the module. This shedder has no memory."""
 
     params: UniformLoadShedderParams
 
@@ -144,7 +145,7 @@ class UniformLoadShedder:
         may = owned[sheddable[owned]]
         rows = may[self._taken(both_directions(cluster.bundles.short[may])[scale.column], wanted)]
         if not len(rows):
-            text = f"none of its {len(owned)} bundles may leave and fits into {wanted:.4g} {scale.unit}"
+            text = f"of its {len(owned)} bundles, none that may leave fits into {wanted:.4g} {scale.unit}"
             return HeldBack(name, Reason.NO_BUNDLES, text)
         return Unload(broker, rows, Reason.OVERLOADED)
 
@@ -163,7 +164,7 @@ class UniformLoadShedder:
 
 @dataclass(frozen=True)
 class _Scale:
-    """One of the two ways to compare brokers: by message rate (column 0) or by throughput (1). NaN takes no part."""
+    """One of the two ways to compare brokers: by message rate (column 0) or by throughput (1). NaN is left out."""
 
     column: int
     values: FloatArray
@@ -182,7 +183,7 @@ class _Scale:
 
     @property
     def difference(self) -> float:
-        """Percent by which the most exceeds the least for rates; their quotient for throughput."""
+        """For rates, percent by which `most` exceeds `least`. For throughput, their quotient."""
         if not np.isfinite(self.least):
             return 0.0
         return (self.most - self.least) * 100 / self.least if self.column == 0 else self.most / self.least

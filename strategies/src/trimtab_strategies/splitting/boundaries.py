@@ -1,4 +1,4 @@
-"""Split boundaries: Pulsar's algorithms as functions of a range and of its topics' places on the ring, and our own.
+"""Split boundaries: Pulsar's algorithms as functions of a range and its topics' places on the hash ring, and our own.
 
 A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
 end). n boundaries strictly inside make n + 1 children. Two results mean that there is no split. None is Java's null.
@@ -27,8 +27,8 @@ FEWEST_TOPICS = 2
 
 DEFECTS = (
     Defect(
-        original="Of topics with the same hash only the last one's rate and throughput count, and they count once for"
-        " each of these topics; a boundary may lie between them although it can't separate them.",
+        original="Of topics with the same hash, only the last one's rate and throughput count, and they count once for"
+        " each of these topics. A boundary may lie between these topics, although it can't separate them.",
         corrected="Topics with the same hash count as one, with the sum of their rates and throughputs.",
     ),
 )
@@ -121,8 +121,8 @@ def flow_or_qps_equally_divide(
     """Boundaries (any number) after each run of topics that fills a child.
 
     places, rates (msg/s), throughputs (bytes/s): (t,) of the topics. None unless two different places have load, and
-    its sum reaches `max_rate` or `max_throughput` plus `difference` percent. The caller leaves out topics without
-    stats; this function leaves out those without load.
+    the sum of all load reaches `max_rate` or `max_throughput` plus `difference` percent. The caller leaves out topics
+    without stats; this function leaves out topics without load.
     """
     loaded = ~((rates <= 0) & (throughputs <= 0))
     places, load = places[loaded], np.stack([rates[loaded], throughputs[loaded]], axis=1)
@@ -150,7 +150,7 @@ def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibil
 
 
 def _run_ends(places: IntArray, load: FloatArray, limit: FloatArray) -> IntArray:
-    """Boundaries, each halfway before a topic that would lift the current child above `limit` (2,)."""
+    """Boundaries. Each is halfway between a topic that would lift the child above `limit` (2,) and the topic before."""
     found = []
     filled = load[0]
     for k in range(1, len(places)):
@@ -200,7 +200,7 @@ def cut_into(places: IntArray, sums: FloatArray, count: int) -> Cut:
     k/count, halfway between the two places there.
     """
     aims = np.arange(1, count) / count
-    after = np.clip(np.searchsorted(sums, aims), 1, len(sums) - 1)  # number of places left of each cut
+    after = np.clip(np.searchsorted(sums, aims), 1, len(sums) - 1)  # number of places below each cut
     later = np.minimum(after + 1, len(sums) - 1)
     closer = np.abs(sums[later - 1] - aims) < np.abs(sums[after - 1] - aims)
     left = np.unique(np.where(closer, later, after))

@@ -42,16 +42,16 @@ class SplitLimits(StrategyParams):
     """Limits of a bundle and of a namespace. A bundle is too large only above a limit, not at it."""
 
     max_topics: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1000
-    """Topics of a bundle.
+    """The most topics of a bundle.
     Pulsar: loadBalancerNamespaceBundleMaxTopics"""
     max_sessions: Annotated[int, Field(ge=-1, le=2**31 - 1)] = 1000
-    """Producers and consumers of a bundle; 0 or -1 sets no limit.
+    """The most producers and consumers of a bundle; 0 or -1 sets no limit.
     Pulsar: loadBalancerNamespaceBundleMaxSessions"""
     max_rate: Annotated[int, Field(ge=1, le=2**31 - 1)] = 30000
-    """Messages/s, in and out, of a bundle.
+    """The most messages/s of a bundle, in and out together.
     Pulsar: loadBalancerNamespaceBundleMaxMsgRate"""
     max_throughput: PositiveQuantity = "100Mi"
-    """Bytes/s, in and out, of a bundle.
+    """The most bytes/s of a bundle, in and out together.
     Pulsar: loadBalancerNamespaceBundleMaxBandwidthMbytes in MiB/s"""
     max_bundles: Annotated[int, Field(ge=1, le=2**31 - 1)] = 128
     """The most bundles of a namespace: when it has that many, none of them is split.
@@ -65,7 +65,7 @@ class SplitLimits(StrategyParams):
 
 
 class PulsarSplitParams(SplitLimits):
-    """Parameters of both of Pulsar's splitters besides the limits."""
+    """Parameters that both of Pulsar's splitters have in addition to the limits."""
 
     algorithm: SplitAlgorithm = SplitAlgorithm.RANGE
     """Algorithm that chooses the boundary.
@@ -178,7 +178,7 @@ class Inside:
 
 
 def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """The boundaries of a bundle (row) by `params.algorithm`; None or empty without any. Only known topics count."""
+    """The boundaries of a bundle (row) by `params.algorithm`; None or empty: no boundary. Only known topics count."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
         return range_equally_divide(lower, upper)

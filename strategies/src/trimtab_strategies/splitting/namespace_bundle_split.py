@@ -1,7 +1,7 @@
 """DefaultNamespaceBundleSplitStrategy: a bundle that stays too large for some cycles is halved by its owner.
 
-Idea. Every broker checks its own bundles. A bundle that exceeds a limit counts a hit; one that does not loses its hits.
-At the `hit_count`-th hit in a row it is split, and only a few per cycle.
+Idea. Every broker checks its own bundles. A bundle gets a hit in each cycle in which it exceeds a limit. A bundle
+within the limits loses its hits. At the `hit_count`-th hit in a row a bundle is split. Only a few are split per cycle.
 
 Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > max_rate, or throughput >
 max_throughput, all current values. A bundle is split if it is too large; hits >= hit_count; its namespace has fewer
@@ -9,9 +9,9 @@ than max_bundles, including the splits of this cycle; no bundle that shares its 
 and the algorithm finds exactly one boundary. A broker stops at `max_splits` and keeps the hits of later bundles.
 Bundles are checked by name (Pulsar: in the order of a hash map).
 
-When it helps. Pulsar's extensible manager; the hits keep a burst from splitting a bundle permanently. When it hurts. A
-bundle with one hot topic, because the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds
-several boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
+When it helps. When a burst must not split a bundle permanently: the hits prevent that. When it hurts. When a bundle has
+one hot topic, because the range is halved and not the load. `flow_or_qps_equally_divide` mostly finds several
+boundaries and then never splits. Both halves stay with the owner: the load moves only when the shedder acts.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`,
 with equal decisions.
@@ -71,7 +71,7 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
     only the cycles before that one.
     Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold in cycles before"""
     max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
-    """Bundles that a broker splits in one cycle.
+    """The most bundles that a broker splits in one cycle.
     Pulsar: loadBalancerMaxNumberOfBundlesToSplitPerCycle"""
 
 
@@ -80,7 +80,7 @@ class SplitContext:
     """What a decision about splits needs besides the bundles.
 
     counts:     how many bundles each namespace (row) has, -1 if unknown.
-    splitting:  names of bundles that are being split now.
+    splitting:  names of bundles that are being split now. A snapshot's bundles that are moving count, too.
     boundaries: where a bundle (row) would be split; None: nowhere.
     """
 
@@ -177,7 +177,7 @@ class Walk:
             self._chosen_in[counter] += 1
 
     def counter(self, row: int) -> tuple[int, int]:
-        """The key of splits that count against a namespace's maximum: as in Java those of one owner, or else all."""
+        """The key by which splits count against a namespace's maximum: as in Java for each owner, or else for all."""
         bundles = self.cluster.bundles
         alone = self.params.compatibility is Compatibility.JAVA
         return (int(bundles.owner[row]) if alone else -1, int(bundles.namespace[row]))
@@ -197,7 +197,7 @@ class Walk:
             Reason.HIT_COUNT: f"too large, but not for {self.params.hit_count} cycles yet",
             Reason.NO_LOAD_DATA: "the number of bundles of its namespace is unknown",
             Reason.MAX_BUNDLES: f"a namespace has at most {self.params.max_bundles} bundles",
-            Reason.IN_FLIGHT: "a split that begins or ends there has not landed",
+            Reason.IN_FLIGHT: "a bundle that begins or ends at the same hash is being split or moved",
             Reason.UNKNOWN: f"{self.params.algorithm} does not find exactly one boundary",
         }
         return [

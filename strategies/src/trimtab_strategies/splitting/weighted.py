@@ -1,22 +1,22 @@
 """WeightedSplitter: a bundle that stays too large is split once, by its load, into as many children as needed.
 
 Idea. Halving the range of a hot bundle divides its hashes, not its load. So it takes many rounds, and each disconnects
-the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n. n is so large
-that every child has room to grow. The children are placed in the same plan. A split can't be undone, so it is refused
-when it would not help, and every namespace has a budget of splits.
+the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n of the load. n is
+so large that every child has room to grow. The children are placed in the same plan. A split can't be undone, so it is
+refused when it would not help, and every namespace has a budget of splits.
 
 Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput. The largest of the four is
 the reason, and sets the weights of the topics (all topics weigh the same for sessions, which are not known by topic).
-n = the smallest number from fill / target up with which no child is above target; if there is none, the one whose
+n = the smallest number, at least fill / target, with which no child is above the target; if there is none, the n whose
 heaviest child is lightest. Boundary k lies between topics, where the sum of the weights along the ring is closest to
-k/n. The bundle is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than `hot_topic` of the
-weight.
+k/n. The bundle is split when fill > 1 in `hit_count` cycles in a row, unless one topic has more than
+`hot_topic_percent` of the weight.
 
-When it helps. Namespaces in which some bundles outgrow the others. When it hurts. Load that comes and goes: the bundles
-remain split. It needs the load of each topic in the bundle, and reports where that is missing.
+When it helps. When some bundles of a namespace outgrow the others. When it hurts. When load comes and goes: the bundles
+remain split. The splitter needs the load of each topic in a bundle, and reports bundles for which that is missing.
 
 Source. Trimtab's own. The four limits are those of Pulsar's splitters (`modular`, `extensible`). Immediate placement of
-the children, the budget and the refusals fix weaknesses of those.
+the children, the budget and the refusals fix weaknesses of Pulsar's splitters.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WeightedSplitterParams(SplitLimits):
     hit_count: Annotated[int, Field(ge=1, le=1000)] = 3
     """Cycles in a row in which the bundle must be too large, including the one that splits it."""
     budget: Annotated[int, Field(ge=0, le=100000)] = 4
-    """Splits of a namespace within `budgetWindow`."""
+    """The most splits of a namespace within `budgetWindow`."""
     budget_window: Duration = "24h"
     """Time after which a split no longer counts against the budget."""
 
@@ -177,7 +177,7 @@ class _Cycle:
             return refusal
         places, sums = distinct_places(self.cluster.topics.place[topics], weights, lower, upper)
         if len(places) < FEWEST_TOPICS:
-            return Refusal(Reason.TOO_FEW_TOPICS, f"{counted(len(topics), 'topic')} on one place of the ring")
+            return Refusal(Reason.TOO_FEW_TOPICS, f"{counted(len(topics), 'topic')} at one place of the hash ring")
         return self.lightest(row, places, sums)
 
     def weights(self, topics: IntArray, column: int) -> FloatArray:

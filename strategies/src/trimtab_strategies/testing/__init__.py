@@ -1,4 +1,4 @@
-"""For tests of strategies, also of your own: small clusters in one line, and checks that every strategy must pass.
+"""Helpers for tests of strategies, including your own: small clusters in one line, and checks that all must pass.
 
     cluster(a=0.9, b=0.1)                                   two brokers at 90 and 10 % CPU, four equal bundles each
     cluster(a=0.9, b=0.1, bundles={"a": [8, 1, 1], "b": []})  a's load in one large and two small bundles, b has none
@@ -6,8 +6,9 @@
 
     with_bundles(cluster(...), pinned={0: True})            bundle 0 is pinned
 
-`strategy_checks` yields every check for every strategy of the registry, `pair_checks` for every pair. Each takes a
-cluster and raises AssertionError. For your own strategy: ``for check in SHEDDER_CHECKS: check(shedder, cluster)``.
+`strategy_checks` yields every check for every strategy of the registry, `pair_checks` for every pair of a shedder and a
+placement. Each check takes a cluster and raises AssertionError if it fails. For your own strategy:
+``for check in SHEDDER_CHECKS: check(shedder, cluster)``.
 """
 
 from trimtab_strategies.testing.checks import (

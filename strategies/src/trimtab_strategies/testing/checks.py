@@ -1,4 +1,4 @@
-"""Checks of pairs and placements: plain functions of a cluster that raise `AssertionError`.
+"""Checks of placements, and of pairs (a shedder and a placement): functions of a cluster that raise `AssertionError`.
 
 `strategy_checks` lists the checks of each strategy in the registry. Pairs are checked over several plans in a row.
 """
@@ -31,7 +31,7 @@ SPLIT_ROUNDS = 6
 
 
 def plan_keeps_the_guard_s_rules(pair: Pair, cluster: ClusterLoad) -> None:
-    """Only movable bundles move, once, from their owner to another broker that may receive, within every cap."""
+    """Only movable bundles move, at most once, from their owner to another broker that may receive, within all caps."""
     limits = MoveLimits(max_moves_per_cycle=5, max_moves_per_broker=3)
     for shown, plan in plans(pair, cluster, limits):
         _check_moves(shown, plan, limits)
@@ -54,7 +54,7 @@ def _check_moves(cluster: ClusterLoad, plan: Plan, limits: MoveLimits) -> None:
 
 
 def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
-    """Whether isolation allows the bundle (row) there: on its own hosts, or on one that is primary in no policy."""
+    """Whether isolation allows the bundle (row) on `broker`: its own, or else no isolation names the broker primary."""
     own = cluster.policy_of(bundle).isolation
     if own is not None:
         return any(re.fullmatch(host, broker) for host in (*own.primary, *own.secondary))
@@ -225,7 +225,7 @@ def variants(table: Mapping[str, Row[Strategy]]) -> Iterator[tuple[str, str, Str
 
 
 def parameter_sets(model: type[StrategyParams]) -> Iterator[tuple[str, StrategyParams]]:
-    """A label and parameters: ``""`` and the defaults, or one for each value of `compatibility`."""
+    """Pairs of a label and parameters: ``""`` and the defaults, or one pair for each value of `compatibility`."""
     if "compatibility" not in model.model_fields:
         yield "", model()
         return

@@ -61,7 +61,7 @@ def _decided(
 
 
 def reordered(cluster: ClusterLoad, brokers: IntArray | None = None, bundles: IntArray | None = None) -> ClusterLoad:
-    """The same cluster with its rows in another order: `brokers` (n) and `bundles` (m) are the old row of each."""
+    """The same cluster with its rows in another order. brokers (n), bundles (m): the old row of each new row."""
     order = np.arange(len(cluster.brokers)) if brokers is None else brokers
     rows = np.arange(len(cluster.bundles)) if bundles is None else bundles
     place = np.append(np.argsort(order), -1)  # the last entry is for no owner (-1)

@@ -24,7 +24,7 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 @dataclass
 class Settling:
-    """Decides whether the cluster has settled. since: when (seconds) nothing was `missing` any more."""
+    """Decides whether the cluster has settled. since: since when (seconds) nothing has been `missing`."""
 
     solved: Solved
     since: float | None = None
@@ -57,7 +57,7 @@ _LOOK_EVERY = 0.7  # seconds between snapshots; several fall into each cycle
 
 _MEASURED = 45.0  # seconds within which all brokers must be measured
 
-_CLOSE = 4.0  # most percent points between the scenario's CPU and the measured CPU, once rates have ramped up
+_CLOSE = 4.0  # most percentage points between the scenario's CPU and the measured CPU, once rates have ramped up
 
 
 def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
@@ -80,7 +80,7 @@ def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bo
             if keep:
                 _leave_running(stage, say)
     except KeyboardInterrupt:
-        shutil.rmtree(work_dir)  # a user who ends it early does not need the logs
+        shutil.rmtree(work_dir)  # a user who ends the demo early does not need the logs
         raise
     if result.settled:
         shutil.rmtree(work_dir)

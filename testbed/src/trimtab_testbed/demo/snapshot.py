@@ -90,14 +90,14 @@ class DemoSnapshot:
 
     @property
     def cpu_range(self) -> float | None:
-        """Highest minus lowest CPU in percent points; None until all brokers are measured."""
+        """Highest minus lowest CPU in percentage points; None until all brokers are measured."""
         cpu = [row.cpu for row in self.brokers if row.cpu is not None]
         return max(cpu) - min(cpu) if cpu and len(cpu) == len(self.brokers) else None
 
 
 @dataclass
 class ClusterObserver:
-    """Takes snapshots and collects moves and cycles. Take one at least once per interval, or cycles are missed."""
+    """Takes snapshots and collects moves and cycles. Without a snapshot in each interval, cycles are missed."""
 
     stage: DemoCluster
     moves: list[SeenMove] = field(default_factory=list)

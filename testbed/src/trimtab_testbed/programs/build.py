@@ -29,11 +29,11 @@ _STAMP = (
 )
 _STRIP = "-s -w"
 _NO_DEBUG_DATA = "-gcflags=all=-dwarf=false"
-"""The linker drops debug data anyway. Without it, a build takes a sixth less time, and makes the same code."""
+"""The linker drops debug data anyway. Without debug data, a build takes a sixth less time, and makes the same code."""
 
 
 class MissingToolError(RuntimeError):
-    """A required program is missing; says which one, what for, and how to get it."""
+    """A required program is missing. The text says which one, what for, and how to get it."""
 
 
 def module_dir(name: str = "") -> Path:

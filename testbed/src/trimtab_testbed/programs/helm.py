@@ -61,7 +61,7 @@ def find_helm(major: int = DEFAULT) -> Helm:
     if given := os.environ.get(HELM):
         path = shutil.which(given)
         if path is None or (found := _major(Path(path))) is None:
-            raise MissingToolError(f"{HELM}={given} is not a Helm that runs: set it to one or unset it")
+            raise MissingToolError(f"{HELM}={given} is not a Helm that runs: set it to one that does, or unset it")
         return Helm(Path(path), found)
     on_path = shutil.which("helm")
     for candidate in filter(None, (on_path, str(_cached(major)))):

@@ -25,7 +25,7 @@ def check_java() -> str:
     java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
     if java is None and home:
         raise MissingToolError(
-            f"JAVA_HOME={home} has no bin/java; Spark needs Java 17 or newer: unset JAVA_HOME or set it to one"
+            f"JAVA_HOME={home} has no bin/java; Spark needs Java 17 or newer: unset JAVA_HOME, or set it to such a Java"
         )
     if java is None:
         raise MissingToolError("Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
@@ -33,7 +33,7 @@ def check_java() -> str:
     found = re.search(r'version "(\d+)', said)
     if not found or int(found[1]) < _JAVA:
         first = (said.splitlines() or ["unknown version"])[0]
-        fix = "Set JAVA_HOME to one" if home else "Install e.g. openjdk-17-jre-headless"
+        fix = "Set JAVA_HOME to such a Java" if home else "Install e.g. openjdk-17-jre-headless"
         raise MissingToolError(f"{java} is {first}; Spark needs Java 17 or newer. {fix}")
     return f"{java} (Java {found[1]})"
 

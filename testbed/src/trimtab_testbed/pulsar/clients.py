@@ -185,7 +185,7 @@ class ClientTraffic(Startable):
         return _longest(_gap(self._lines[topic].acked, begin, end) for topic in topics)
 
     def receive_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """As `publish_gap`, but between messages that consumers received."""
+        """Like `publish_gap`, but between messages that consumers received."""
         return _longest(_gap(self._lines[topic].received, begin, end) for topic in topics)
 
     def latency(self, topics: Sequence[str], begin: float, end: float) -> float | None:

@@ -1,7 +1,7 @@
 """A cluster of real brokers on 127.0.0.1: ZooKeeper, one bookie and n brokers, each a JVM of its own.
 
-Each class is started from the distribution's jars, because Pulsar's own script gives each JVM 2 GB. The cluster is
-ready in about 20 seconds on two cores. It is stopped by SIGKILL, as an orderly stop takes a broker 15 seconds.
+Each JVM is started directly from the distribution's jars, because Pulsar's own script gives each JVM 2 GB. The cluster
+is ready in about 20 seconds on two cores. It is stopped by SIGKILL, as an orderly stop takes a broker 15 seconds.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class PulsarCluster(Startable):
     """`brokers` real brokers; a context manager. Everything listens on 127.0.0.1 only.
 
     distribution: see `distribution.ensure`. work_dir: folder of configuration, data and logs (``broker-0.log``).
-    settings:     of the brokers. They override those of `settings.broker`.
+    settings:     settings of the brokers. They override those of `settings.broker`.
     persistent:   with a bookie. Without it only ``non-persistent://`` topics work, and only with the modular manager.
     guard:        the authentication that brokers require; none by default.
-    boxed:        give each broker a control group (`Box`) if this machine allows it. The attribute says if it does.
+    boxed:        give each broker a control group (`Box`) if this machine allows it; False after `start` if not.
     cores:        CPU limit of each control group, set when all brokers are ready.
     """
 

@@ -1,7 +1,7 @@
 """Finds the jars of Pulsar's brokers, or downloads them with Maven.
 
-The default version comes from Pulsar's full binary distribution: the brokers that users run. Maven Central has no
-distribution of other versions, so for these Maven collects the broker and all its dependencies.
+The default version comes from Pulsar's full binary distribution, which has the brokers that users run. Maven Central
+has no such distribution of other versions, so for these Maven collects the broker and all its dependencies.
 """
 
 from __future__ import annotations

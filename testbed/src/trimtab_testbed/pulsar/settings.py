@@ -66,8 +66,8 @@ def bookie(port: int, zookeeper_port: int, data: Path) -> dict[str, object]:
     """Settings of one bookie with small caches, which does not wait for the disk."""
     return {
         "bookiePort": port,
-        "metadataServiceUri": f"metadata-store:zk:{HOST}:{zookeeper_port}",  # with /ledgers it finds no cluster
-        "zkTimeout": _PATIENT,  # after a lost session it removes its own registration again and again
+        "metadataServiceUri": f"metadata-store:zk:{HOST}:{zookeeper_port}",  # with /ledgers the bookie finds no cluster
+        "zkTimeout": _PATIENT,  # after a lost session, a bookie removes its own registration again and again
         "journalDirectory": data / "journal",
         "ledgerDirectories": data / "ledgers",
         "allowLoopback": True,

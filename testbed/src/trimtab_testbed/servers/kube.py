@@ -44,7 +44,7 @@ class ControlPlane(Startable):
 
     work_dir:    folder of data, certificates, kubeconfigs and logs (``NAME.log``), which stay afterwards.
     audit:       write each request to `audit_log`, one JSON object per line.
-    extra_flags: for kube-apiserver.
+    extra_flags: more flags for kube-apiserver.
 
     Raises `ServerFailedError` when a server does not become ready.
     """

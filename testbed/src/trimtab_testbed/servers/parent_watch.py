@@ -1,4 +1,4 @@
-"""Runs a program that is killed when the process that started it ends, even if that process is itself killed.
+"""Runs a program that is killed when the process that started it exits, even if that process is itself killed.
 
 Called as ``python parent_watch.py PARENT_PID PROGRAM ARGUMENT...``. A `preexec_fn` would not be safe: code between
 fork and exec may deadlock in a process with threads, such as a test run with Spark.
@@ -17,7 +17,7 @@ def main() -> None:
     parent, *command = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent):  # the parent ended before the request
+    if os.getppid() != int(parent):  # the parent exited before the request
         sys.exit(1)
     os.execv(command[0], command)  # noqa: S606 - becoming the program is the purpose
 

@@ -58,7 +58,7 @@ def descendants(pid: int, of: Mapping[int, list[int]]) -> list[int]:
 def free_ports(count: int) -> list[int]:
     """`count` different free TCP ports of 127.0.0.1.
 
-    No other process gets them from this function until this process ends or has asked for 256 more.
+    No other process gets them from this function until this process exits or has requested 256 more.
     """
     candidates = random.sample(_PORTS, len(_PORTS))
     found = list(islice((port for port in candidates if _free(port) and _claimed(port)), count))
@@ -83,7 +83,7 @@ def _claimed(port: int) -> bool:
     """Claim the port with a socket name. Returns False if another process has claimed it.
 
     That process may have started a JVM that takes ten seconds to listen. The kernel drops the name when this process
-    ends.
+    exits.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:
@@ -126,7 +126,7 @@ class Startable(ABC):
 
 
 class Server:
-    """One program in the background, whose output is written to `log`. It is killed when this process ends.
+    """One program in the background, whose output is written to `log`. It is killed when this process exits.
 
     Start it from a thread that lives as long as the server should: Linux treats the end of the starting thread as the
     death of the parent.
@@ -197,7 +197,7 @@ class Server:
             return
         tail = self.log_tail()
         error = PortTakenError if "address already in use" in tail.lower() else ServerFailedError
-        raise error(f"{self.name} ended with exit code {code}; the end of {self.log}:\n{tail}")
+        raise error(f"{self.name} exited with code {code}; the end of {self.log}:\n{tail}")
 
     def log_tail(self) -> str:
         """The last `_LOG_TAIL` characters of its log."""

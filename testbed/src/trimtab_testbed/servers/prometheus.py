@@ -19,8 +19,8 @@ _JOBS = {"brokers": True, "pulsar": False}  # name of the job -> honor_labels
 class Target:
     """An address to scrape (``host:port``) and the labels added to all its samples.
 
-    honor_labels: labels of the target itself (Pulsar's ``namespace`` of a topic) win over `labels`. Otherwise `labels`
-    win, and the target's own label becomes ``exported_namespace``. That is Prometheus' default.
+    honor_labels: whether labels of the target itself (Pulsar's ``namespace`` of a topic) override `labels`. If not, the
+    target's own label becomes ``exported_namespace``. That is Prometheus' default.
     """
 
     address: str

@@ -71,7 +71,7 @@ class SparkCluster(Startable):
             for worker in self.workers:
                 worker.check()
             if time.monotonic() > end:
-                raise ServerFailedError(f"the master has {self._alive()} workers\n{self.workers[-1].log_tail()}")
+                raise ServerFailedError(f"the master has only {self._alive()} workers\n{self.workers[-1].log_tail()}")
             time.sleep(0.2)
         return self
 
@@ -85,7 +85,7 @@ class SparkCluster(Startable):
         return [pid for pid in children().get(self.workers[worker].pid, []) if _EXECUTOR in _command(pid)]
 
     def folder(self, worker: int) -> Path:
-        """Where a worker and its executors keep their files."""
+        """The folder in which a worker and its executors keep their files."""
         return self.root / f"worker-{worker}"
 
     def _worker(self, number: int, page: int) -> Server:
@@ -196,8 +196,8 @@ def _hiding(folders: Sequence[Path]) -> list[str]:
 def _program(name: str) -> Path:
     """A script of the installed PySpark, found without loading it."""
     spec = find_spec("pyspark")
-    assert spec is not None, "PySpark is missing: install the extra `spark`"
-    assert spec.origin is not None, "PySpark has no __init__.py: install it again"
+    assert spec is not None, "PySpark is missing: install Trimtab's extra `spark`"
+    assert spec.origin is not None, "PySpark has no __init__.py: reinstall PySpark"
     return Path(spec.origin).parent / "bin" / name
 
 

@@ -1,6 +1,7 @@
 """Creates thousands of Bundle objects in seconds: the first through the API server, the others as copies in etcd.
 
-Through the server, creating one object and writing its status takes 3 ms on two cores. The result is the same.
+Through the server, creating one object and writing its status takes 3 ms on two cores. A copy in etcd has the same
+result.
 """
 
 from __future__ import annotations

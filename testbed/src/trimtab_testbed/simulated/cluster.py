@@ -139,7 +139,7 @@ class SimulatedCluster(Startable):
     def rehouse(self, broker: str, *, strength: float) -> None:
         """Put a broker on a machine where each core does the work of `strength` ordinary ones. It keeps serving.
 
-        Only its CPU usage shows that: its limits stay as they are.
+        Only its CPU usage shows the change: its limits stay as they are.
         """
         self._call(self._brokers[broker].rehouse(strength))
 

@@ -1,4 +1,4 @@
-"""The load of simulated bundles: what a bundle costs, which topics it has, and how a broker's counters advance. Pure.
+"""The load of simulated bundles: what a bundle costs, which topics it has, and how a broker's counters advance.
 
 A broker uses its idle cores plus those of its bundles, divided by its strength, up to its limit. Memory is a base plus
 its topics and half a second of traffic. Loads vary by a few percent, each bundle with its own period.
@@ -202,7 +202,7 @@ def part(whole: BundleLoad, name: str) -> BundleLoad:
 
 
 class Catalogue(Mapping[str, BundleLoad]):
-    """The load of each bundle by Pulsar's name. Iteration yields the scenario's bundles. Look-up also finds parts."""
+    """The load of each bundle by Pulsar's name. Iteration yields the scenario's bundles. Look-up finds parts, too."""
 
     def __init__(self, loads: Iterable[BundleLoad]) -> None:
         """loads: the scenario's bundles."""

@@ -2,7 +2,7 @@
 
 In a cluster these metrics come from the kubelet (cAdvisor), kube-state-metrics and the broker. Here one page has them
 all. Like the kubelet, it repeats CPU and memory in a pod-level row without a container. So a query that forgets
-``container=`` counts twice here, as it would in a cluster.
+``container=`` counts usage twice here, as it would in a cluster.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Two watches by field selector show what the broker should own (``spec.owner``) a
 broker stops serving before it releases a bundle. Its claim to a bundle carries the resourceVersion that it has read,
 and it serves only after the API server has accepted the claim. So no bundle ever has two owners.
 
-Before a broker releases a bundle it reads the Broker object of the desired owner. While that does not exist, it keeps
-serving and checks again every second: a typo in a name does not make a bundle unavailable.
+Before a broker releases a bundle it reads the Broker object of the desired owner. While there is none, the broker keeps
+serving and checks again every second. So a typo in a name does not make a bundle unavailable.
 
 A child of a bundle that is being split has the annotation ``trimtab.dev/parent``. A broker takes and confirms it like
 any other bundle, but does not serve it while the parent's Bundle exists: the owner of the parent serves the topics of
@@ -54,8 +54,8 @@ class Step(Enum):
 def step(bundle: Mapping[str, Any], me: str) -> Step:
     """What the broker `me` does about a Bundle object.
 
-    It acts only on a pending desired owner: a generation that no broker has confirmed yet. An owner that changed by
-    itself stays until the spec changes. If the desired owner is empty, the owner keeps the bundle.
+    It acts only on a pending desired owner: a generation that no broker has confirmed yet. An owner that changed
+    without a new desired owner stays until the spec changes. If the desired owner is empty, the owner keeps the bundle.
     """
     desired, status = bundle["spec"].get("owner", ""), bundle.get("status", {})
     held = status.get("owner", "")
@@ -97,7 +97,7 @@ class Ownership:
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
-        self._cut = set[str]()  # children among those bundles
+        self._cut = set[str]()  # names of the children among these bundles
         self._serves = set[str]()  # still has bundles that were deleted while no watch was open
         self._abreast = asyncio.Semaphore(_ABREAST)
         self._held = set[str]()  # not released, as the Broker of the desired owner does not exist
@@ -184,7 +184,7 @@ class Ownership:
         return name
 
     async def _attend(self, names: Iterable[str]) -> None:
-        """Handle changes of several bundles concurrently: a broker does not make fifty bundles wait for one another."""
+        """Handle changes of several bundles concurrently, so that fifty bundles do not wait for one another."""
         # the children take over before the parent is released
         these = [self._settle(*self._children(name), name) for name in dict.fromkeys(names)]
         for failure in await asyncio.gather(*these, return_exceptions=True):

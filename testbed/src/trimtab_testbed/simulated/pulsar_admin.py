@@ -199,7 +199,7 @@ class FakePulsar(InMemoryPulsar):
         await self._release(bundle, destination)
 
     async def _release(self, bundle: str, destination: str) -> None:
-        """Release the bundle to `destination`. The modular leader remembers it by the range alone, as in 4.0.8."""
+        """Release the bundle to `destination`. The modular leader remembers that by the range alone, as in 4.0.8."""
         extent = bundle.rpartition("/")[2]
         if not self.extensible:
             self._remembered[extent] = destination

@@ -47,9 +47,9 @@ class InMemoryPulsar:
     configuration. groups: namespace -> anti-affinity group.
 
     Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: whether namespaces can't be read.
-    astray: calls that get a 404 that is not from Pulsar. forbidden: namespaces whose policies are refused. stale:
-    number of next reads that show the boundaries before the last split. failing: number of next writes of dynamic
-    values that fail.
+    astray: calls that get a 404 that is not from Pulsar. forbidden: namespaces whose policies may not be read. stale:
+    how many of the next reads show the boundaries before the last split. failing: how many of the next writes of
+    dynamic values fail.
 
     What happened. asked: number of calls by method. written: one text for each write.
     """
@@ -186,7 +186,7 @@ class InMemoryPulsar:
 
     async def owner(self, bundle: str, broker: str) -> str:
         """See `Admin`."""
-        assert not self.extensible, "not measured there"
+        assert not self.extensible, "the answer of the extensible load manager was not measured"
         self._ask("owner", broker)
         self.located(bundle)
         return self.owners.get(bundle, "")
@@ -244,7 +244,7 @@ class InMemoryPulsar:
     # -- inside --
 
     def _ask(self, call: str, broker: str = "") -> None:
-        """Count a call, and raise the error that a test has set for it. broker: the called one; empty for any."""
+        """Count a call, and raise the error that a test has set for it. broker: the one that is called; empty: any."""
         self.asked[call] += 1
         if broker in self.deaf:
             raise PulsarUnavailableError(f"{broker} does not answer")

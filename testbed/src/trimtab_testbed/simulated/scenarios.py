@@ -55,7 +55,7 @@ class NamespaceShape:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Solved when the CPU range (highest minus lowest broker, percent points) stays below `cpu_range` for `seconds`."""
+    """When a scenario is solved: the CPU range (highest minus lowest, points) stays below `cpu_range` for `seconds`."""
 
     cpu_range: float = 15.0
     seconds: float = 12.0
@@ -66,7 +66,7 @@ class ClusterScenario:
     """A cluster at its start.
 
     seed:    determines the size of each bundle; the same seed gives the same cluster everywhere.
-    largest: limit of a bundle's share of its first owner's CPU, in percent points.
+    largest: limit of a bundle's share of its first owner's CPU, in percentage points.
     policy:  spec of the BalancingPolicy, without its source and brokers.
     """
 

@@ -49,7 +49,10 @@ class Spread:
 
     @staticmethod
     def of(usage: FloatArray, *, exact: bool) -> Spread:
-        """The spread of these usages, summed in this order. exact: as in Java, NaN if rounding makes it negative."""
+        """The spread of these usages, summed in this order.
+
+        exact: as in Java, the deviation is NaN if rounding makes the variance negative.
+        """
         mean = float(np.cumsum(usage)[-1]) / len(usage)
         squares = float(np.cumsum(usage * usage)[-1])
         variance = squares / len(usage) - mean * mean
@@ -57,7 +60,7 @@ class Spread:
             return Spread(len(usage), mean, squares, float(np.sqrt(variance if exact else max(0.0, variance))))
 
     def shift(self, top: float, low: float, amount: float) -> None:
-        """Account for `amount` (ratio) of usage that goes from a broker at `top` to one at `low`."""
+        """Account for `amount` (ratio) of usage that moves from a broker with usage `top` to one with usage `low`."""
         self.squares -= top * top + low * low
         left, right = float(np.maximum(0, top - amount)), low + amount
         self.squares += left * left + right * right
@@ -66,7 +69,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class TransferSettings:
-    """The settings of a cycle. The first four are parameters, as ratios where those are percent.
+    """The settings of a cycle. The first four are parameters; percentages are ratios here.
 
     counts_returned: whether bundles that a swap gives back count as moved load. rewinds: whether each swap considers
     all of the low broker's bundles again. sheds_at_zero: whether a broker without usage may give bundles.
@@ -108,7 +111,7 @@ class TransferCycle:
         return Reason.OVERLOADED if self.overloaded(int(self.order[self._top])) else None
 
     def underloaded(self, broker: int) -> bool:
-        """Whether a broker is far below the average usage, or far below the top broker's throughput."""
+        """Whether a broker's usage is far below the average, or its throughput is far below the top broker's."""
         ratio = min(MOST_MINIMUM, max(0.0, self.settings.target / 2))
         loads, top = self.loads, self.order[self._top]
         low_usage = loads.usage[broker] < self.spread.mean * ratio
@@ -139,7 +142,7 @@ class TransferCycle:
                 self.too_few += 1
 
     def _reported(self, broker: int) -> IntArray | None:
-        """The bundles that a broker could give. If it can't give any: None, counted in `unreported` or `too_few`."""
+        """The bundles that a broker could give. If there are none: None, and `unreported` or `too_few` is increased."""
         bundles = self.reports.of(broker)
         if bundles is None or not len(bundles):
             self.unreported += 1
@@ -162,7 +165,7 @@ class _Swap(NamedTuple):
 
 
 class Relief:
-    """One pair: the bundles that `top` gives to `low`, and those that it gets back. Amounts are bytes/s."""
+    """One pair of brokers: the bundles that `top` gives to `low`, and those that it gets back. Amounts are bytes/s."""
 
     def __init__(self, cycle: TransferCycle, top: int, low: int, bundles: IntArray) -> None:
         """Choose which of its reported `bundles` (rows, lightest first) `top` (row) gives to `low` (row)."""
@@ -238,7 +241,7 @@ class Relief:
 
 
 def _quotient(dividend: float, divisor: float) -> float:
-    """Floating-point division: NaN or infinite by 0."""
+    """Floating-point division; the result is NaN or infinite if `divisor` is 0."""
     with np.errstate(all="ignore"):
         return float(np.float64(dividend) / np.float64(divisor))
 

@@ -77,9 +77,9 @@ class SnapshotReports:
         with_policies: bool = False,
         in_steps: bool = True,
     ) -> None:
-        """Report the `count` heaviest, in Pulsar's order if `in_steps`, else by throughput.
+        """Report the `count` heaviest bundles of each broker, in Pulsar's order if `in_steps`, else by throughput.
 
-        sheddable: (mask, m) the bundles that may move. selecting: the extensible manager's filters of destinations.
+        sheddable: (mask, m) the bundles that may move. selecting: the extensible load manager's destination filters.
         """
         self._cluster, self._sheddable, self._selecting = cluster, sheddable, selecting
         self._count, self._excluded, self._with_policies, self._in_steps = count, excluded, with_policies, in_steps
@@ -108,7 +108,7 @@ class SnapshotReports:
         return bool(self._sheddable[bundle])
 
     def transferable(self, bundle: int, destination: int) -> bool:
-        """See `Reports`. The candidates are those of the extensible manager's pipeline."""
+        """See `Reports`. The policies are the filters of the extensible load manager."""
         return bool(self._candidates_of(bundle)[destination])
 
     def _report(self, owned: IntArray) -> IntArray:

@@ -12,14 +12,14 @@ overload threshold and above a + target. It acts at the `hit_count`-th hit in a 
 T * (L_top - L_low) / 2 / L_top of its throughput T. After a swap both brokers must be below T, the low one not above
 the top one, and the top one below 3/4 of T.
 
-When it helps. Large bundles, because it names destinations and swaps. Few moves per cycle, each with a known
-destination. When it hurts. It uses only the few reported bundles; one broker that has just given bundles away stops the
-whole cluster; in a large cluster a single hot broker hardly changes the deviation.
+When it helps. With large bundles, because it names destinations and swaps. It makes few moves per cycle, each with a
+known destination. When it hurts. It uses only the few reported bundles. One broker that has just given bundles away
+stops all shedding. In a large cluster a single hot broker hardly changes the deviation.
 
 Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
 `Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
-a swap either, and a broker that takes no bundles is skipped as the lowest one. Brokers with equal usage are ordered by
-name. The delay counts from the decision, because a plan does not observe when moves land.
+a swap either, and the lowest broker is chosen among those that may receive bundles. Brokers with equal usage are
+ordered by name. The delay counts from the decision, because the shedder does not see when moves land.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`, with equal decisions.
 """
@@ -45,7 +45,7 @@ from trimtab_strategies.usage import Weight, Weights, broker_usage, smooth
 
 
 def current_throughput(cluster: ClusterLoad) -> FloatArray:
-    """Current throughput of each broker, in plus out, bytes/s (n,); the sum over its bundles if it is not reported."""
+    """Current throughput of each broker (n,), in plus out, bytes/s; the sum over its bundles if it reports none."""
     total = reported(cluster)[1]
     known = np.isfinite(total)
     return total if known.all() else np.where(known, total, carried(cluster)[1])
@@ -60,7 +60,7 @@ class Survey:
         """Survey `cluster` with the `memory` of earlier cycles; delay and data_ttl (seconds) as in the parameters.
 
         `skip` is the reason to skip the cycle, or None. `order` holds the brokers (rows) from the least to the most
-        used one. `rested` holds those whose delay is over. `memory` no longer has the time of their last move.
+        used one. `rested` holds those whose delay is over. The time of their last move is removed from `memory`.
         """
         self.cluster, self.memory = cluster, memory
         self.delay, self.data_ttl, self.corrected = delay, data_ttl, corrected
@@ -85,9 +85,9 @@ class Survey:
         return remember(self.memory, "unloaded", self.cluster.brokers.names, unloaded)
 
     def _find_resting(self) -> IntArray:
-        """Brokers with fresh data that still rest. Removes those from the memory that no longer rest.
+        """Brokers with fresh data that still rest. Brokers that no longer rest are removed from the memory.
 
-        As in Java, that happens only up to the broker that stops the cycle.
+        As in Java, only those before the first resting broker are removed, unless `corrected`.
         """
         names, rows = self.cluster.brokers.names, self._fresh
         unloaded = recall(self.memory, "unloaded", names)
@@ -149,16 +149,18 @@ DEFECTS = (
     ),
     Defect("One registered broker without data stops every cycle.", "It takes no part."),
     Defect(
-        "With a smoothed usage of 0 on top, the wanted amount is 0 / 0: no bundle exceeds it, and all but one leave.",
+        "If the top broker's smoothed usage is 0, the wanted amount is 0 / 0: no bundle exceeds it, and all but one"
+        " leave.",
         "A broker without usage gives nothing.",
     ),
     Defect("A tiny negative variance makes the deviation NaN, which is never too large.", "It counts as 0."),
     Defect(
         "One broker that gave bundles away during the delay stops the whole cycle. Brokers that took them never rest.",
-        "Only the brokers that gave or took rest.",
+        "Only brokers that gave or took bundles rest.",
     ),
     Defect(
-        "Reported bundles are ordered by steps of inbound bytes, then outbound ones: the heaviest may not be reported.",
+        "Bundles are ordered by steps of inbound bytes, then of outbound bytes, so the heaviest may be missing from"
+        " the report.",
         "They are ordered by their throughput.",
     ),
     Defect("A balanced cluster is reported as HitCount.", "It is reported as Balanced."),
@@ -186,10 +188,11 @@ class TransferShedderParams(WeightedParams):
     that one.
     Pulsar: loadBalancerSheddingConditionHitCountThreshold in cycles before"""
     max_brokers: Annotated[int, Field(ge=1)] = 3
-    """Brokers that give bundles away in one cycle.
+    """Maximum number of brokers that give bundles away in one cycle.
     Pulsar: loadBalancerMaxNumberOfBrokerSheddingPerCycle"""
     transfer: bool = True
-    """Choose the destinations, and swap bundles. Otherwise the placement chooses, and nothing is swapped.
+    """Choose the destinations, and swap bundles. If false, the placement chooses the destinations, and nothing is
+    swapped.
     Pulsar: loadBalancerTransferEnabled"""
     delay: DurationOrZero = "3m"
     """Time for which a broker rests after giving bundles away.
@@ -207,8 +210,8 @@ class TransferShedderParams(WeightedParams):
     """Namespaces whose bundles stay where they are.
     Pulsar: loadBalancerSheddingExcludedNamespaces"""
     debug_mode: bool = False
-    """Count as moved the load of the bundles that a swap gives back, too. Pulsar does so in debug mode only; the
-    corrected form always does.
+    """Count the bundles that a swap gives back as moved load. Pulsar does so only in debug mode. The corrected form
+    always does so.
     Pulsar: loadBalancerDebugModeEnabled"""
     compatibility: Compatibility = Compatibility.JAVA
     """Whether to keep Pulsar's known defects."""
@@ -294,7 +297,7 @@ class TransferShedder:
         return TransferOutcome(shedding, survey.rested, before, cycle.spread)
 
     def averaged(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory with this snapshot in the averages; the same snapshot does not count twice."""
+        """The memory with this snapshot in the averages. A snapshot never counts twice."""
         if memory.get("now") == cluster.now:
             return memory
         names, every = cluster.brokers.names, range(len(RESOURCES))

@@ -1,4 +1,4 @@
-"""When Trim acts: a difference that has lasted in the replay, and a plan whose gain is worth its moves.
+"""When Trim acts: a difference must have lasted in the replay, and the plan's gain must be worth its moves.
 
 A window is a number of minutes. low_i is the least distance of broker i from its target in the window, less the doubt
 of the model. high_i is the largest distance, plus the doubt. There is a cause when
@@ -6,7 +6,7 @@ of the model. high_i is the largest distance, plus the doubt. There is a cause w
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
 Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first. So twelve points lead to a plan after eight
-minutes, 45 points after two or three, and a burst of one minute never does. A plan pays when
+minutes, and 45 points after two or three. A burst of one minute never leads to a plan. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
@@ -22,15 +22,15 @@ Two rules make Trim patient.
 1. It remembers spikes for an hour. An excess begins a little above `hot`, and ends at about half of that. If it ends by
    itself, it is a spike. A broker that is as far below the median broker counts in the same way. After a spike, only a
    difference that lasts one and a half times as long, plus a minute, is a cause. That does not apply to a broker that
-   is above 85 % for the whole window, nor within a campaign. A background that rises and falls again is a spike, too,
-   even if bundles move meanwhile, unless it falls within a campaign.
+   is above 85 % for the whole window, nor within a campaign. A background (CPU that no bundle explains) that rises and
+   falls again is a spike, too, even if bundles move meanwhile, unless it falls within a campaign.
 2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
-   minutes. In its first half hour Trim knows of few spikes. Then load that was not usual for its bundles in the earlier
-   minutes must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
+   minutes. In its first half hour Trim knows of few spikes. So until then, load above the bundles' usual load (see
+   `replay`) must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
 
-What owners cause is no spike: an excess of a broker whose bundles changed since, or in the three minutes before it
-began; an excess of any broker when one left or started; and a background that began in the three minutes after bundles
-came.
+A difference that a change of owners causes is no spike: an excess of a broker whose bundles changed since, or in the
+three minutes before it began; an excess of any broker when one left or started; and a background that began in the
+three minutes after bundles came.
 
 A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. Before, the
 limits fall in proportion.
@@ -70,7 +70,7 @@ SURE = 3
 """In windows shorter than this (minutes), an unusual load is no cause even on a broker above 85 %."""
 
 EXCESS, STILL = 16 / 15, 8 / 15
-"""A broker is in excess from the first multiple of `hot` above its target on, until it is at the second one.
+"""An excess begins at the first multiple of `hot` above the broker's target, and ends at the second.
 
 With lower limits Trim would remember more and longer spikes. It would then wait too long when a tenant's load steps up
 or down.
@@ -83,7 +83,7 @@ CAMPAIGN = 3.0
 """Minutes after a plan in which a smaller difference suffices."""
 
 NARROW, NARROWS = 2 / 3, 60.0
-"""Ratio of `hot` and `apart` that suffices once it has lasted for so many minutes."""
+"""Ratio of `hot` and `apart` that suffices once a difference has lasted for this many minutes."""
 
 BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
@@ -94,7 +94,7 @@ _YOUNG = 1800.0  # seconds
 _RISES = 0.1  # points by which the usual background follows a higher one, per decision
 _PATIENCE = 1.5  # an excess must last for this multiple of the longest spike
 _OFTEN = 60.0  # minutes that a difference is expected to last after the longest window
-_AT_LEAST = 20.0  # minutes that it is expected to last within a campaign, or if the load has just begun
+_AT_LEAST = 20.0  # minutes that a difference is expected to last within a campaign, or if the load has just begun
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,11 @@ class Watch:
     """What is remembered of the brokers' excesses. All times are epoch seconds.
 
     since: (n,) since when a broker is in excess, NaN: it is not. below: (n,) since when it is as far below the median
-    broker. calm: (n,) usual background, cores. loud: (n,) since when the background is higher, NaN: it is not.
-    answered: (n,) time of a plan that touched the broker since then, NaN: none did. spike: minutes of the longest spike
-    of the last hour. campaign: whether there is one now. young: whether Trim is too new to know of spikes. wide:
-    minutes for which two thirds of a cause have lasted. filling: whether brokers without bundles are filled, which
-    needs no patience. begun: whether the load of the cluster has just begun.
+    broker, NaN: it is not. calm: (n,) usual background, cores. loud: (n,) since when the background is higher, NaN: it
+    is not. answered: (n,) time of a plan that touched the broker since then, NaN: none did. spike: minutes of the
+    longest spike of the last hour. campaign: whether there is one now. young: whether Trim started too recently to know
+    of spikes. wide: minutes for which two thirds of a cause have lasted. filling: whether brokers without bundles are
+    filled, which needs no patience. begun: whether the load of the cluster has just begun.
     """
 
     now: float
@@ -138,7 +138,7 @@ class Watch:
         return _PATIENCE * self.spike + 1 if self.spike and not self.filling else 0.0
 
     def windows(self, minutes: int) -> list[int]:
-        """The windows that may be tried when the ring has so many `minutes`."""
+        """The windows that may be tried when there are samples of so many `minutes`."""
         least = 0.0 if self.campaign else min(self.patience, WINDOWS[0])
         return [window for window in WINDOWS if least <= window <= minutes]
 
@@ -167,7 +167,7 @@ def watched(
     loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    fell = [] if campaign else fell  # CPU for bundles that arrive, or to catch up, is no other program
+    fell = [] if campaign else fell  # arriving bundles and catching up cost CPU, too: that is no other program
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
@@ -186,10 +186,10 @@ def watched(
 def _followed(
     excess: FloatArray, since: FloatArray, now: float, hot: float, moved: BoolArray
 ) -> tuple[FloatArray, list[float]]:
-    """Since when each broker is in `excess` (n, points), NaN if it is not; and how many minutes each ended one lasted.
+    """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of each excess that ended.
 
-    A value that varies around the limit does not end an excess. moved: (n,) brokers whose excess owners explain. They
-    are left out of the minutes, because such an excess does not end by itself.
+    A value that varies around the limit does not end an excess. moved: (n,) brokers whose excess a change of owners
+    explains. They are left out of the minutes, because such an excess does not end by itself.
     """
     known, begins = np.isfinite(since), excess > EXCESS * hot
     if not (somewhere(known) or somewhere(begins)):
@@ -214,7 +214,7 @@ def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> t
 
 
 def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -> dict[str, Any]:
-    """The memory without a campaign whose plan moved nothing, because it was only shown, or a limit held all back."""
+    """The memory. A campaign is removed if its plan moved nothing, as it was only shown, or a limit held all back."""
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept
@@ -226,7 +226,8 @@ def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
     """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself.
 
-    If their background is above the usual one, the plan has reacted to it. What is left of it needs no more patience.
+    If their background is above the usual one, the plan has reacted to it. The part that is left needs no more
+    patience.
     """
     for what in ("since", "below"):
         memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
@@ -282,7 +283,7 @@ def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
 
 
 def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
-    """The largest `low` (n,) less the least `high` (n,), within the pool where that is most."""
+    """The largest `low` (n,) less the least `high` (n,), in the pool where this difference is largest."""
     if not somewhere(pools):
         return float(low.max() - high.min())
     return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))

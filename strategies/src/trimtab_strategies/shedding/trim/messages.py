@@ -44,7 +44,7 @@ class Worth:
 def above(names: Sequence[str], found: Cause) -> str:
     """The broker farthest above its level in a window: ``broker-4 was 12.0 points above its level for 8 minutes``.
 
-    names: those of the brokers.
+    names: the brokers' names.
     """
     minutes = counted(found.window, "minute")
     if found.hottest >= found.hot:
@@ -55,7 +55,7 @@ def above(names: Sequence[str], found: Cause) -> str:
 
 
 def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
-    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool that differs most."""
+    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool with the widest range."""
     if not pools.any():
         return _most(low), _most(-high)
     rows = max(
@@ -66,7 +66,7 @@ def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]
 
 
 def _most(points: FloatArray) -> int:
-    """The row of the largest of `points`; the first of those that are equal as printed."""
+    """The row of the largest of `points`. Of several that are printed alike, it is the first."""
     return int(points.round(3).argmax())
 
 
@@ -104,7 +104,7 @@ def filled(names: Sequence[str], moves: int, cut: float) -> str:
 def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watch, *, hot: float, apart: float) -> str:
     """How far brokers are from their levels now, and what a plan needs.
 
-    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: the parameters. Either is a cause.
+    away: (n,) points above the level. pools: (n,) see `Replay`. hot, apart: the parameters; reaching either suffices.
     """
     top, bottom = _ends(away, away, pools)
     if away.max() >= hot:
@@ -142,6 +142,6 @@ def _longer(watch: Watch, lasted: float) -> str:
 
 
 def _two_digits(value: float) -> str:
-    """The largest number with two significant digits up to `value` (above 0)."""
+    """The largest number with two significant digits that is at most `value`, which is above 0."""
     step = 10.0 ** (np.floor(np.log10(value)) - 1)
     return f"{np.floor(value / step + 1e-9) * step:g}"

@@ -7,12 +7,12 @@ machines there are. The background `b` is everything else: the broker's own idle
 sidecar.
 
 A slope has two sources. The ratio r = median of (cpu - idle) / U is right only if no other program runs. Differences
-between two minutes are always right, because a steady background cancels out. They need load that changes, and every
-landed move changes it. The ratio is the prior. As far as it is uncertain, it is drawn towards the pool: the median of
-all brokers with as many cores. The differences are the evidence:
+between two minutes are always right, because a steady background cancels out. They need load that changes, such as
+after a move. The ratio is the prior. The more uncertain it is, the more it is drawn towards the pool: the median of all
+brokers with the same number of cores. The differences are the evidence:
 
     a ~ N(pool + t d, max(5 % of the pool, |d|)^2),  d = r - pool,  t = (1 - 3 ln(n) e^2 / d^2)+
-    e = 1.25 sd(r) / sqrt(count); sd is at least the usual one
+    e = 1.25 sd(r) / sqrt(count); sd(r) / r is at least that of the median broker
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
 Of n brokers of one kind, one always differs by chance. So t counts a difference only as far as it exceeds chance. The
@@ -22,9 +22,9 @@ error of the pool, e / sqrt(n), is added to the doubt.
 
 A slope is never so high that the bundles alone would take more CPU than was measured (median of the recent samples).
 
-Up to 8 samples the ratio is their median. Later samples are averaged into it. One that is more than 1.5 sd off counts
-as 1.5 sd off. If the median of the recent samples is clearly different, the ratio follows it, by at most 0.4 % a
-minute. So a jump of CPU without a jump of traffic is background, not slope.
+Up to 8 samples the ratio is their median. Later samples are averaged into it. A later sample that is more than 1.5 sd
+off counts as 1.5 sd off. If the median of the recent samples is clearly different, the ratio follows it, by at most
+0.4 % a minute. So a jump of CPU without a jump of traffic is background, not slope.
 
 Memory: that of `readings`; ``brokers.ratio``, ``brokers.count``, ``brokers.information``, ``brokers.drift``; and
 ``learned`` (epoch seconds of the first sample of the newest row that was learned from).
@@ -56,9 +56,9 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 _FEW_SAMPLES = 3  # with fewer samples a ratio is hardly known
 _SETTLED = 8  # with more samples the ratio changes slowly
-_FOLLOWS = 0.004  # ratio by which it may change per minute
-_OUTLYING = 1.5  # standard deviations by which a sample counts at most
-_ELSEWHERE = 2.0  # the ring's median is clearly different if it is off by so many of its errors
+_FOLLOWS = 0.004  # a settled ratio changes by at most this share of itself per minute
+_OUTLYING = 1.5  # a sample counts as at most this many standard deviations off
+_ELSEWHERE = 2.0  # the median of the recent samples is clearly different if it is off by this many of its errors
 _BY_CHANCE = 3.0  # the farthest of n brokers may be off by sqrt(3 ln(n)) errors
 _FORGET = 0.995  # ratio of the evidence that is kept per minute
 _OWN = 0.05  # ratio of the pool by which brokers of one kind may always differ
@@ -68,11 +68,11 @@ _MOST_COUNTED = 60.0  # samples
 
 @dataclass(frozen=True)
 class BrokerModel:
-    """The model of n brokers over the k minutes of the ring.
+    """The model of n brokers over the last k minutes.
 
-    slope: (n,) cores per byte/s. background: (k, n) cores. idle: (n,) the part of it that the broker uses without load.
-    doubt: (n,) cores per byte/s by which the slope may be off. cores: (n,) NaN if unknown. nic: (n, 2) limits of
-    bytes/s in and out, inf if unknown. message: bytes that cost as much as one message.
+    slope: (n,) cores per byte/s. background: (k, n) cores. idle: (n,) the part of the background that the broker uses
+    without load. doubt: (n,) cores per byte/s by which the slope may be off. cores: (n,) NaN if unknown. nic: (n, 2)
+    limits of bytes/s in and out, inf if unknown. message: bytes that cost as much as one message.
     """
 
     slope: FloatArray
@@ -133,7 +133,7 @@ def learned(
 
 @dataclass(frozen=True)
 class _Ratios:
-    """What CPU per work shows about each broker's slope; all are (n,) cores per byte/s.
+    """What the ratio of CPU to work shows about each broker's slope; all are (n,) cores per byte/s.
 
     ratio: its own, NaN if unknown. pool: that of its kind. spread: standard deviation of the samples. error: how much
     the ratio may be off. more: how much more it may be off because there are few samples, or the pool is off. prior:
@@ -189,7 +189,7 @@ def _fresh(recent: RecentSamples, memory: Mapping[str, Any]) -> bool:
 def _followed(
     before: FloatArray, found: FloatArray, newest: FloatArray, spread: FloatArray, count: FloatArray
 ) -> FloatArray:
-    """The ratio (n,) after the `newest` of `count` samples, see the module. found: median of the ring."""
+    """The ratio (n,) after the `newest` of `count` samples, see the module. found: median of the recent samples."""
     bound = _OUTLYING * spread
     average = before + np.clip(newest - before, -bound, bound) / count
     slow = np.clip(found, before * (1 - _FOLLOWS), before * (1 + _FOLLOWS))
@@ -202,7 +202,7 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
     """Information and drift (n,) from the newest difference between two minutes; 0 for a full machine."""
     work = np.where(np.isnan(cpu), np.nan, work)
     changed, caused = cpu[1:] - carried_on(cpu)[:-1], work[1:] - carried_on(work)[:-1]
-    # not in the minute after a gap: caches of a broker that just received bundles may still be cold
+    # the minute after a gap is not usable: caches of a broker that just received bundles may still be cold
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     known = left[~np.isnan(left)]
@@ -217,8 +217,8 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
 def _spread(values: FloatArray, middles: FloatArray) -> FloatArray:
     """Standard deviation over the rows (k, n) -> (n,), from the median step between two readings.
 
-    So one jump, or one false reading, does not count as noise. Relative to `middles` (n,) it is at least that of the
-    median broker, because a few readings may be equal by chance. 0 where nothing is known.
+    So one jump, or one false reading, does not count as noise. Relative to `middles` (n,), the deviation is at least
+    that of the median broker, because a few readings may be equal by chance. 0 where nothing is known.
     """
     if len(values) < 2:  # noqa: PLR2004
         return np.zeros(len(middles))

@@ -13,21 +13,21 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """The bundles of `brokers` brokers. names: names of m bundles. owner: (m,) rows, -1 if none."""
+    """Which bundles each of `brokers` brokers owns. names: names of m bundles. owner: (m,) rows, -1 if none."""
 
     names: tuple[str, ...] = ()
     owner: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     brokers: int = 0
 
     def after(self, names: tuple[str, ...], owner: IntArray, brokers: int) -> Owned:
-        """The owners of the next decision: the same object if nothing has changed, so what it has computed is kept."""
+        """The owners of the next decision. If nothing has changed, this is the same object, with its cached results."""
         same = brokers == self.brokers and (names is self.names or names == self.names)
         same = same and (owner is self.owner or np.array_equal(owner, self.owner))
         return self if same else Owned(names, owner, brokers)
 
     @cached_property
     def fingerprints(self) -> IntArray:
-        """(n,) see the function `fingerprints`."""
+        """See the function `fingerprints`: (n,)."""
         return fingerprints(self.names, self.owner, self.brokers)
 
     @cached_property

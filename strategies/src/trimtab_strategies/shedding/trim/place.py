@@ -7,8 +7,8 @@ network out count equally, each as a ratio of its limit. A broker's usage is cor
 averages and the newest samples of its bundles, so that the noise of one sample does not attract bundles. A bundle
 without known load goes to the broker with the fewest bundles of those within 3 points of the idlest.
 
-When it helps. When a broker is lost or joins, or a bundle is split, the load is even immediately. When it hurts.
-Machines whose cores differ in speed: the cost is an average until the shedder corrects it.
+When it helps. When a broker is lost or joins, or a bundle is split, the load is even immediately. When it hurts. With
+machines whose cores differ in speed, the expected cost is only an average, and the shedder must correct the result.
 
 Source. Trimtab's own.
 """
@@ -37,7 +37,7 @@ class TrimPlacementParams(StrategyParams):
 
 @dataclass(frozen=True)
 class TrimPlacement:
-    """See the module. It keeps no memory."""
+    """See the module. This placement has no memory."""
 
     params: TrimPlacementParams
     heaviest_first: ClassVar[bool] = True
@@ -67,7 +67,7 @@ def _cost(cluster: ClusterLoad) -> float:
 
 
 def _steadier(cluster: ClusterLoad, candidates: IntArray, cost: float) -> FloatArray:
-    """Usage (c, 3) that the candidates' bundles cause by their averages, less that by their newest samples."""
+    """Usage (c, 3) of the candidates' bundles by their averages, minus their usage by their newest samples."""
     short, newest = cluster.bundles.by_newest
     more = np.zeros((len(cluster.brokers), 2))
     more[: len(short)] = short - newest

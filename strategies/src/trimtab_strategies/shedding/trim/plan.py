@@ -1,13 +1,13 @@
 """Which bundles Trim moves: the most balance for the fewest disconnected clients.
 
     price of a bundle  (0.75 + 0.25 x its clients / average clients) x sqrt(publish gap / usual gap)     average: 1
-    gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2, the dash is after the move
+    gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2; away' is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
 away is the distance of a broker's busiest resource from its target, less the model's doubt. Trim considers the moves
-from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price),
-then the next one by the load after that move. When no move is worth its price, a swap of two bundles is tried under the
-same rule. A taker ends up at or below its target.
+from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price).
+Then it computes the load after that move, and takes the next one. When no move is worth its price, a swap of two
+bundles is tried under the same rule. A taker ends up at or below its target.
 
 Bundles that grow or shrink are planned with the load that they will have in a few minutes (`AHEAD`).
 
@@ -35,10 +35,13 @@ FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
 """Bounds of a bundle's number of clients, as multiples of the average."""
 
 AHEAD, MOST_GROWTH = 6.0, 0.5
-"""Minutes ahead for which the load is planned, and the ratio by which a bundle may grow until then."""
+"""Minutes ahead for which the load is planned, and the largest growth (ratio) that is assumed for a bundle."""
 
 USUAL_GAP = 0.8
-"""Median seconds for which a move interrupts publishers on real brokers (docs/side-by-side.md). Its factor is 1."""
+"""Median seconds for which a move interrupts publishers on real brokers (docs/side-by-side.md).
+
+The price factor of such an interruption is 1.
+"""
 
 LEAST_GAP, MOST_GAP = 0.5, 2.0
 """Bounds of the factor by which a longer or shorter interruption changes the price."""
@@ -54,7 +57,7 @@ _SWAPPED = 40  # bundles of each broker that are considered for a swap
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A bundle (row) that goes from `source` to `destination` (rows), and the one that a swap returns (-1: none)."""
+    """A bundle (row) that moves from `source` to `destination` (rows), and the one that a swap returns (-1: none)."""
 
     bundle: int
     source: int
@@ -79,9 +82,9 @@ def spread_by_load(rows: IntArray, load: FloatArray, most: int) -> IntArray:
 class PlanBounds:
     """What a plan may do.
 
-    movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: moves in all. per_broker: moves
-    from, and to, each broker. price: points^2 for all bundles of an average broker. destinations: None if each bundle
-    may go to every receiver.
+    movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: maximum number of moves.
+    per_broker: maximum number of moves from a broker, and of moves to a broker. price: points^2 for all bundles of an
+    average broker. destinations: None if each bundle may go to every receiver.
     """
 
     movable: BoolArray
@@ -92,7 +95,7 @@ class PlanBounds:
     destinations: Destinations | None = None
 
     def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
-        """Whether each of `brokers` (b,) may get each of `bundles` (k,), rows: (b, k)."""
+        """Whether (b, k) each of `brokers` (b,) may get each of `bundles` (k,). Both are rows."""
         if self.destinations is None:
             return np.ones((len(brokers), len(bundles)), dtype=bool)
         return self.destinations.fit(bundles, brokers)
@@ -176,11 +179,11 @@ class PlannedLoad:
 
 
 def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> PlannedLoad | None:
-    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if there is none.
+    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if it is alone.
 
     A few bundles may link brokers into one pool, with one level, though most of their bundles can't be exchanged. Then
     all brokers that may get a zone's bundles may be above the level, although one of them is far hotter than the
-    others. So they aim at their own mean.
+    others. So these brokers aim at their own mean.
     """
     if bounds.destinations is None or not len(owner):
         return None
@@ -236,7 +239,7 @@ class Planner:
         self._swaps: dict[tuple[int, int], tuple[float, PlannedMove] | None] = {}
 
     def run(self) -> list[PlannedMove]:
-        """Take the best move, one after the other, until none is worth its price."""
+        """Take the best move again and again, until none is worth its price."""
         while self.room() > 0:
             givers = self._givers()
             if not len(givers):
@@ -263,7 +266,7 @@ class Planner:
         return self._now
 
     def room(self) -> int:
-        """The number of moves that are left."""
+        """The number of moves that are still allowed."""
         return self.bounds.most - int(self._sent.sum())
 
     def _givers(self) -> IntArray:
@@ -309,7 +312,7 @@ class Planner:
         return max((one for one in found if one is not None), key=lambda one: one[0], default=None)
 
     def _swap_with(self, giver: int, taker: int) -> tuple[float, PlannedMove] | None:
-        """The best swap between two brokers, with its score. It is kept until one of them takes part in a move."""
+        """The best swap between two brokers, with its score. The result is kept until a move involves one of them."""
         if (giver, taker) not in self._swaps:
             self._swaps[giver, taker] = self._best_swap(giver, taker)
         return self._swaps[giver, taker]

@@ -1,10 +1,10 @@
-"""What the ring of samples shows about brokers: CPU and work without misleading readings, and what a message costs.
+"""What the recent samples show about brokers: CPU and work without misleading readings, and what a message costs.
 
     U = bytes/s in + bytes/s out + price of a message * msg/s
 
-A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with as many cores) that carry different
-loads show how much. It is where a line through them begins. If it were ignored, bundles would seem to cost much on a
-broker with little load.
+A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with the same number of cores) that carry
+different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
+were ignored, bundles would seem to cost much on a broker with little load.
 
 If a machine is suddenly full, and its bundles do not explain that, the reading counts from the second minute on.
 
@@ -41,13 +41,14 @@ PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
 
 _LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
 _FALSE = 1.5  # a full machine's reading is odd above this multiple of its kind's ratio cpu / U
-_GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings from this ratio of its work on
+_GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings if they are at least this ratio of its work
 _CLEAR = 2.0  # idle CPU, or a background, counts only above this multiple of the noise
 _ON_A_LINE = 3  # the least number of brokers of a kind for a line
 _UNLIKE = 2.0  # the largest load must be at least this multiple of the least one
 _FAR = 0.2  # two brokers show a slope if their loads differ by more than this ratio of the range
 _STRAIGHT = 0.06  # brokers may be off the line by this ratio of its rise
-_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75  # ratios of the cores: counts as 0; most; most with `_RISE`
+# Ratios of the cores: idle CPU up to the first counts as 0; above the second it needs `_RISE`; the third is the most.
+_CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75
 _RISE = 0.2  # ratio of the cores by which the line must rise for a share above `_MUCH_IDLE`
 _MORE_THAN_IDLE = 2.0  # a broker shows a slope from this multiple of its idle CPU on
 _ENOUGH_MORE = 0.25  # or from this ratio of its cores above its idle CPU on
@@ -65,7 +66,7 @@ def work_of(sampled: FloatArray, message: float | FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class BrokerReadings:
-    """What the ring shows about n brokers in k minutes; NaN where a reading would mislead.
+    """What the samples of k minutes show about n brokers; NaN where a reading would mislead.
 
     cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work, without and with idle CPU. known: (k, n) where
     `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of that kind uses without load.
@@ -125,7 +126,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: those of its kind, or what its bundles leave, if less."""
+        """Cores (n,) that each broker uses without load: those of its kind, at most its CPU minus its bundles."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
@@ -188,7 +189,7 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
 def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray) -> BoolArray:
     """Where (k, n) a broker uses so much more CPU than without load that it shows a slope.
 
-    If no broker of a kind does in any minute, all with more than idle CPU count.
+    If no broker of a kind ever does, all brokers of the kind count whose CPU is above their idle CPU.
     """
     tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
@@ -251,7 +252,7 @@ def _prices(before: float) -> FloatArray:
 
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
-    """The price of a message for which brokers of a kind differ least in cpu / U. It changes only for a clear gain."""
+    """The price of a message for which brokers of a kind differ least in cpu / U. It changes only if clearly better."""
     prices = _prices(before)
     apart = _unlike(cpu, traffic, kinds, prices)
     best, now = int(apart.argmin()), int(prices.searchsorted(before))
@@ -277,7 +278,7 @@ def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: Float
 
 
 def pooled(values: FloatArray, kinds: IntArray, *, mean: bool = False) -> FloatArray:
-    """The median (or mean) of `values` in each broker's kind (n,); that of all brokers if the kind has none; else 1."""
+    """The median (or mean) of `values` in each broker's kind (n,); of all brokers if the kind has none; or else 1."""
     known = np.isfinite(values)
     if not somewhere(known):
         return np.ones(len(values))
@@ -324,7 +325,7 @@ def median(values: FloatArray) -> FloatArray:
 def carried_on(values: FloatArray) -> FloatArray:
     """`values` (k, ...) with each gap filled from the minute before; NaN if there is none before.
 
-    Without a gap, the same array.
+    Without a gap, the array itself is returned.
     """
     if not somewhere(np.isnan(values)):
         return values

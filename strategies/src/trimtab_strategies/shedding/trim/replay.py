@@ -1,7 +1,7 @@
 """The last minutes, replayed with the owners that bundles will have once all pending moves have landed.
 
-Trim decides by the replay, not by measured usage. So no decision waits until averages no longer contain an earlier
-owner. No move is repeated because its effect is not measured yet. And late broker metrics do no harm.
+Trim decides by the replay, not by measured usage. So it need not wait until the averages no longer contain the load
+under earlier owners. It does not repeat a move whose effect is not measured yet. And late broker metrics do no harm.
 
     usage[k, i, r]  ratio: what broker i would have used of resource r in minute k; r is CPU, network in, network out
     level L[k]      the least ratio at which all load would fit if it could be divided freely:
@@ -39,13 +39,13 @@ from trimtab_strategies.shedding.trim.replayed_minutes import (
 from trimtab_strategies.shedding.trim.samples import sampled
 
 BEGUN = 0.25
-"""The cluster's load has just begun if some minute had at most this ratio of its newest traffic."""
+"""The cluster's load has just begun if some minute had at most this ratio of the newest minute's traffic."""
 
 NEW = 600.0
 """A cluster is new while every broker started at most so many seconds ago."""
 
 BELIEVED = 0.15
-"""Ratio by which a minute may be off that was not measured, but assumed from averages."""
+"""Ratio by which the load of a minute may be off if it was not measured, but assumed from averages."""
 
 WINDOW = 8
 """Minutes that are replayed."""
@@ -65,7 +65,7 @@ _FREE = 1e9  # share of the work per unit of level if work costs no CPU
 
 @dataclass(frozen=True)
 class Replay:
-    """See the module. k minutes, n brokers, m bundles.
+    """The replay of k minutes of n brokers and m bundles; see the module.
 
     owner: (m,) row of the owner once pending moves have landed, -1 if none. assumed: number of leading minutes that
     were not measured. pools: (n,) number of each broker's pool. earlier: j arrays (m, 3), the minutes before, which may
@@ -109,20 +109,20 @@ class Replay:
 
     @cached_property
     def usage(self) -> FloatArray:
-        """See the module (k, n, 3)."""
+        """(k, n, 3) see `usage` in the module's docstring."""
         return used(self.model, self.carried, self.model.background)
 
     @cached_property
     def away(self) -> FloatArray:
-        """See the module (k, n), percentage points."""
+        """(k, n) percentage points, see `away` in the module's docstring."""
         return self._away(self.carried, self.model.background)
 
     @cached_property
     def growth(self) -> FloatArray:
-        """Ratio per minute by which the work of each bundle (m,) grows, 0 if that is not clear.
+        """Ratio per minute by which the work of each bundle (m,) grows, 0 if no growth is clear.
 
-        It is the slope of a line through the measured minutes, divided by their mean. A namespace has one line. The
-        growth of a bundle beyond that counts only if it is more than three times its uncertainty.
+        It is the slope of a line through the measured minutes, divided by their mean. All bundles of a namespace share
+        one line. Growth of a bundle beyond that line counts only if it is more than three times its uncertainty.
         """
         minutes = (*self.earlier, *self.load[self.assumed :])
         if len(minutes) < _FEWEST_OF_TREND:
@@ -228,7 +228,8 @@ def replayed(
 ) -> Replay:
     """The replay of the last `WINDOW` minutes with the owners of `cluster`: pending moves count as landed.
 
-    known: results of an earlier replay, updated with those of this one. newest: these minutes of `recent`.
+    known: results of an earlier replay, updated with those of this one. newest: those minutes of `recent`, if the
+    caller has them already.
     """
     newest = recent.last(WINDOW) if newest is None else newest
     minutes = ReplayedMinutes(cluster, newest, KnownMinutes() if known is None else known)
@@ -296,14 +297,14 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
         wires = model.nic.T[np.newaxis] / total[:, 1:, np.newaxis]  # (k, 2, n)
         wire = np.fmin(wires[:, 0], wires[:, 1])
         wire[np.isnan(wire)] = np.inf
-    no_limit = np.isnan(per_core) & np.isinf(wire)  # its room is not known
+    no_limit = np.isnan(per_core) & np.isinf(wire)  # the broker's room is not known
     per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.fmin(per_core, _FREE))
     occupied = zeroed(background / model.cores)
     return np.where(total[:, 0] > 0, _filled_up(occupied, per_core, wire), 0.0)
 
 
 def _filled_up(occupied: FloatArray, per_core: FloatArray, wire: FloatArray) -> FloatArray:
-    """The level (k,) at which shares sum to 1, at most `_HIGHEST`.
+    """The level (k,), at most `_HIGHEST`, at which the brokers' shares of the work sum to 1.
 
     A share (k, n) is (level - occupied) * per_core, at most level * wire. The sum is piecewise linear in the level. So
     a few Newton steps usually suffice. Every third step is a bisection.

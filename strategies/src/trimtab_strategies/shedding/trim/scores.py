@@ -3,8 +3,9 @@
 A prediction is due three minutes after its plan, unless another plan has touched the broker since. It counts only if
 the broker then has the bundles that the plan gave it, and no move from or to it is pending. So nothing is learned in
 mode DryRun, or when a move failed or is late. The measured value is the median of the three minutes, because plans
-predict from medians, too. A prediction is right if it is within 3 points. If fewer than 70 % of the last 20 (at least
-10) are right, `step` halves, down to an eighth. Otherwise it doubles, up to one.
+predict from medians, too. A prediction is right if it is within 3 points. `step` is the ratio of the usual number of
+moves that the next plan may make. If fewer than 70 % of the last 20 predictions (at least 10) are right, `step` halves,
+down to an eighth. Otherwise it doubles, up to one.
 
 An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
 
@@ -100,7 +101,7 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, row: int, percent: float
 
 
 def _pending(cluster: ClusterLoad, broker: int) -> bool:
-    """Whether the usage of `broker` (row) does not show all moves yet. A pending move's destination is the owner."""
+    """Whether the usage of `broker` (row) does not show all moves yet. `owner` is a pending move's destination."""
     bundles = cluster.bundles
     moving = bundles.in_flight | (bundles.moving_from >= 0)
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())

@@ -2,8 +2,9 @@
 
 If brokers have only a dozen bundles of very different size, the best first move is often not part of the best plan. A
 pair may be two moves of a giver, a swap, or a move that makes room for another one. A single move counts as a pair with
-itself. The pair with the largest gain less price is taken, then the next one by the load after it. In a pair a taker
-may end up above its target, by at most `LUMPY` of the largest distance before. So a large bundle may fill a broker.
+itself. The pair with the largest gain less price is taken. Then the load after that pair is computed, and the next pair
+is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the largest distance before the pair.
+So a large bundle may fill a broker.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LUMPY = 0.6
 """See the module."""
 
 COARSE = 30
-"""Pairs are searched up to so many bundles on an average broker. With more bundles, single moves fit well enough."""
+"""Pairs are searched if an average broker has at most this many bundles. With more, single moves fit well enough."""
 
 _BROKERS = 4  # the number of the hottest, and of the coldest brokers that are considered
 _BUNDLES = 10  # the number of bundles of each of these brokers, evenly spread by load
@@ -85,7 +86,7 @@ class PairSearch:
         self._received[destination] += 1
 
     def _best(self) -> tuple[list[PlannedMove], float]:
-        """The best pair for the current load, and its gain less its price. There is none if that is not above 0."""
+        """The best pair for the current load, and its gain less its price. No pair is worth it if that is 0 or less."""
         brokers = self._brokers()
         bundles, taker = self._moves(brokers)
         if not len(bundles):

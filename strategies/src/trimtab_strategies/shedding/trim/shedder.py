@@ -12,14 +12,14 @@ is a cause if a broker was `hot` points above its target, or two brokers were `a
 w minutes; w is 8, 6, 5, 4, 3 or 2. A plan is made if (points taken off) x (minutes that will probably last) >= `worth`
 x (price of its moves) / (bundles per broker).
 
-When it helps. Everywhere where load lasts longer than a few minutes. When it hurts. A surge that comes once and ends
-after a quarter of an hour, because nothing shows beforehand that it will end.
+When it helps. Wherever load lasts longer than a few minutes. When it hurts. With a surge that comes once and ends after
+a quarter of an hour, because nothing shows beforehand that it will end.
 
 A plan is scored: three minutes later the usage that it predicted is compared with the measured usage. When fewer than
-70 % of the last predictions of a day are within 3 points, the next plans make half as many moves, until enough are.
+70 % of a day's last predictions are within 3 points, the next plans make half as many moves, until enough are right.
 
-A broker with hardly any bundles is filled after two minutes, at any usage. If the cluster carries less than `floor`,
-that is planned as if its machines were smaller, with the busiest at twice `floor`.
+A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
+`floor`, Trim plans these moves as if the machines were smaller, so that the busiest would be at twice `floor`.
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
@@ -70,24 +70,23 @@ class TrimParams(StrategyParams):
     """Parameters of Trim."""
 
     hot: Annotated[float, Field(gt=0, le=100)] = 7.5
-    """Percentage points above its target. A broker that stays this far above is a cause to act."""
+    """Percentage points above its target: a broker that stays this far above is a cause to act."""
     apart: Annotated[float, Field(gt=0, le=200)] = 15
-    """Percentage points between the broker farthest above its target and the one farthest below. If they stay this far
-    apart, that is a cause to act."""
+    """Percentage points between the broker farthest above its target and the one farthest below. It is a cause to act
+    if they stay this far apart."""
     price: Annotated[float, Field(gt=0, le=100000)] = 430
-    """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. More: fewer moves, less
-    even load."""
+    """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. A higher price leads to
+    fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
     """Minimum gain of a whole plan over the time that the difference will probably last, in point-minutes. It is scaled
-    as for `price`. More: Trim waits longer."""
+    like `price`. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
-    """Percent of a bundle's price that does not depend on its clients. Less: more moves, but fewer clients
-    disconnected."""
+    """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
+    disconnected clients."""
     floor: Annotated[float, Field(ge=0, le=100)] = 30
-    """Percent of usage of the busiest broker. While it is below this, only brokers that have hardly any bundles get
-    more."""
+    """Percent of usage of the busiest broker below which only brokers with hardly any bundles get bundles."""
     moves_per_broker: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Moves from, and to, one broker in one plan."""
+    """Maximum number of moves from one broker, and of moves to one broker, in one plan."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Trim:
             return _nothing(Reason.NO_LOAD_DATA, "no recent samples of the bundles are kept", memory)
         measured: tuple[AnyFloats, ...] = (*recent.bundles, cluster.bundles.short)
         if len(cluster.bundles) and not any(np.isfinite(minute).any() for minute in measured):
-            return _nothing(Reason.NO_LOAD_DATA, "no traffic of a bundle was measured yet", memory)
+            return _nothing(Reason.NO_LOAD_DATA, "no bundle's traffic has been measured yet", memory)
         if (cluster.brokers.limit[:, CPU] > 0).any() and not np.isfinite(recent.cpu).any():
             return _nothing(Reason.NO_LOAD_DATA, f"no CPU was measured in {counted(len(recent), 'minute')}", memory)
         memory, pause = rollout(cluster, memory)
@@ -223,7 +222,7 @@ class _TrimCycle:
         return _Plan(moves, gained, self.params.worth / owned * float(price[rows].sum()), balance, cut, ahead)
 
     def bounds(self, balance: PlannedLoad) -> PlanBounds:
-        """What the plan may do; less after wrong predictions. Brokers with a background above the level get nothing."""
+        """What the plan may do: less after wrong predictions. Brokers with a background above the level get nothing."""
         step, model = scores.step(self.memory), self.replay.model
         background = 100 * np.nan_to_num(model.background[-1] / model.cores)
         return PlanBounds(
@@ -321,7 +320,7 @@ def _explained(replay: Replay, window: int) -> BoolArray:
 def rollout(cluster: ClusterLoad, memory: Mapping[str, Any]) -> tuple[dict[str, Any], HeldBack | None]:
     """The memory with the brokers that left, and why nothing is balanced while others may soon leave.
 
-    A broker whose data is only not trusted has not left.
+    A broker has not left if its data is merely not trusted.
     """
     now, names = cluster.now, cluster.brokers.names
     present = {*names, *cluster.quality.doubts}

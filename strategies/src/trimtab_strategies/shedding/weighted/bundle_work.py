@@ -47,7 +47,7 @@ def bundle_weights(cluster: ClusterLoad, measure: Measure, weighing: Weighing) -
 
 
 def fixed_weights(traits: Mapping[str, BrokerTraits]) -> dict[str, float]:
-    """Broker name -> the weight that a user fixed. 1 is the average of the other brokers."""
+    """The weights that users fixed, by broker name. 1 is the average of the other brokers."""
     return {name: of.weight for name, of in traits.items() if 0 <= of.weight < np.inf}
 
 
@@ -66,7 +66,7 @@ class SortedBundles(SortedOrder):
 
 
 class JavaBundles(JavaOrder):
-    """The order of the original's hash sets, with ``tenant/namespace/range`` named ``tenant.namespace$range``."""
+    """The order of the original's hash sets. There, ``tenant/namespace/range`` is named ``tenant.namespace$range``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, .
 
 
 def _net(steps: Iterable[Transfer]) -> dict[int, tuple[int, int]]:
-    """Task -> the consumer that had it first, and the one that has it now, for tasks that moved."""
+    """By task that moved: the consumer that had it first, and the consumer that has it now."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in steps:

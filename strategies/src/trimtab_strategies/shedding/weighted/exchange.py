@@ -1,9 +1,9 @@
-"""The exchange of two tasks between an overloaded consumer o and another one d.
+"""The exchange of two tasks between an overloaded consumer o and another consumer d (for the terms, see `nodes`).
 
 o gives a heavy task of weight t and gets a light one of weight u. That is acceptable when o is at or above its target,
-d does not end up above its own, and o becomes lighter by at least the significant change. For a given t each condition
-is monotone in u, in doubles as well as in theory. So the acceptable light tasks are contiguous, and bisection finds
-them without a test of all pairs.
+d does not end up above its own target, and o becomes lighter by at least the significant change. For a given t each
+condition is monotone in u, even with the rounding of doubles. So the acceptable light tasks are contiguous, and
+bisection finds them without a test of all pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 SLACK = 1e-9
-"""Relative error far above the rounding of the few additions in the rule. A larger miss is no rounding error."""
+"""Relative error far above the rounding of the few additions in the rule. A larger deviation is no rounding error."""
 
 FIRST_ROWS = 16
 """Heavy tasks that are examined together at first. Each further step examines four times as many."""
@@ -69,7 +69,7 @@ def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
 
 
 def _lighter(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
-    """Whether o becomes lighter by a significant change. If so for one light task, then for all lighter ones, too."""
+    """Whether o becomes lighter by a significant change. If one light task suffices, all lighter ones do, too."""
     book = sides.book
     if book == 0:
         return np.zeros(np.broadcast_shapes(heavy.shape, light.shape), dtype=bool)
@@ -113,7 +113,7 @@ def best_exchange(sides: Sides, heavy: FloatArray, light: FloatArray) -> tuple[i
     """The fitting pair that reduces the squared distances to both targets most; None if no pair does.
 
     Weights are descending. For each heavy task only two light ones matter: those whose changes are the next below and
-    the next above the wanted one. The larger change may still fit below the other's target.
+    the next above the wanted one. The larger change may still fit below d's target.
     """
     if not len(heavy) or not len(light):
         return None

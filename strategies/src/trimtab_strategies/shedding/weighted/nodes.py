@@ -8,8 +8,8 @@ Profiles say how heavy each subscription is, averaged over time, and when it was
 
 Idea. Reports vary, but weights should be steady. So a weight is an average of the reports that decays with elapsed
 time, not with the number of reports. Formula. weight' = r * a + weight * (1 - a) with a = 1 - exp(-elapsed / window)
-and r the largest report of any active consumer. A subscription that no consumer reports is removed. One that appears
-later starts at 0 and grows. Only in an empty store does the first report count in full.
+and r the largest report of any active consumer. A subscription that no consumer reports is removed. A subscription that
+appears later starts at 0 and grows. Only in an empty store does the first report count in full.
 
 Source. Hermes 2.21.0, profiles of the weighted balancer, with equal results to the last bit.
 """
@@ -27,7 +27,7 @@ NEVER = -math.inf
 
 
 UNDEFINED = -1.0
-"""The cpu utilisation that means unknown. Only this exact number does: -0.5 would count as measured."""
+"""The cpu utilisation that stands for unknown. Only this exact number does: -0.5 would count as measured."""
 
 
 class InvalidWorkError(ValueError):
@@ -43,7 +43,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < math.inf:
-            raise InvalidWorkError(f"a weight is {self.weight}: it must be a number of operations/s from 0 on")
+            raise InvalidWorkError(f"a weight is {self.weight}: it must be a number of operations/s, 0 or more")
 
 
 UNKNOWN_PROFILE = Profile()
@@ -72,7 +72,7 @@ class Constraints:
     """How many consumers each subscription gets, and how many subscriptions a consumer may have (`most`).
 
     active: number of consumers; no subscription gets more. per_subscription: the default for a subscription.
-    of_subscription, of_topic: the number by name. A subscription's own number takes precedence over its topic's.
+    of_subscription, of_topic: this number by name. A subscription's own number takes precedence over its topic's.
     Numbers below 1 mean `per_subscription`.
     """
 
@@ -137,7 +137,7 @@ NO_PROFILES = Profiles()
 
 
 def smoothing(elapsed: float, window: float) -> float:
-    """Share (0-1) of a new value after `elapsed` ms (negative counts as 0) in a window of `window` ms.
+    """Share (0-1) of a new value in an average over `window` ms, `elapsed` ms after the last one (negative: 0).
 
     Raises `InvalidWorkError` when the window is not above 0.
     """
@@ -174,8 +174,8 @@ def rebuilt(
 ) -> Profiles:
     """The profiles after the reports (`loads`) of the active consumers; `window` is in ms.
 
-    Corrected: a subscription that is new to the store starts at its first report. One without a report keeps its
-    profile, because it is moving between two consumers.
+    Corrected: a subscription that is new to the store starts at its first report. A subscription without a report keeps
+    its profile, because it is moving between two consumers.
     """
     corrected = compatibility is Compatibility.CORRECTED
     alpha = smoothing(_since(before.updated, now), window)
@@ -197,6 +197,6 @@ def largest_reports(loads: Mapping[str, NodeLoad]) -> dict[str, float]:
 
 
 def stamped(profiles: Profiles, moved: Iterable[str], now: float) -> Profiles:
-    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved. It adds no profile."""
+    """The profiles with `now` (ms) as last rebalance of the subscriptions that moved. No profile is added."""
     stamps = {name: Profile(profiles.of[name].weight, now) for name in moved if name in profiles.of}
     return Profiles({**profiles.of, **stamps}, profiles.updated)

@@ -1,7 +1,7 @@
 """The two orders of consumers and tasks, and of the terms of sums.
 
-`Java`: the order of the original's hash containers, which breaks its ties. Equal decisions need it. `Sorted`: consumers
-ascending by id, subscriptions ascending by name, ties in weight by name.
+`Java`: the order of the original's hash containers, which breaks the original's ties. Only this order leads to the same
+decisions. `Sorted`: consumers ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ it, tasks (bundles) move one way. Then the pass swaps the heaviest tasks for the
 Neither consumer passes its target. A task that moved just now or recently stays.
 
 Then the pass fills each consumer in `asks`. For example, one strong consumer among many is far below its target, while
-no other is much above its own. All of them then give a little, the furthest above first.
+no other is much above its own. All consumers above their targets then give a little, the furthest above first.
 
 The original pass, including its phantom swaps. It visits each overloaded consumer once, the furthest above its target
-first, and for each of them all others. It moves tasks out to even the numbers, then swaps heavy ones for light ones. A
-swap must relieve the overloaded consumer by the significant change.
+first. For each of them it visits all other consumers. It moves tasks out to even out the numbers of tasks, then swaps
+heavy tasks for light ones. A swap must relieve the overloaded consumer by the significant change.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DEFECTS = (
     Defect("The limit of tasks per consumer is ignored for tasks that are already placed.", "It always applies."),
     Defect(
         "Tasks without a report weigh nothing, so all of them go to one consumer.",
-        "They weigh as much as the average one.",
+        "They weigh as much as the average task.",
     ),
     Defect(
         "New tasks go to the lightest consumer, even if it is the weakest.",
@@ -81,14 +81,14 @@ DEFECTS = (
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """See the module.
+    """What a pass aims at: target weights, and bounds on the numbers of tasks. See the module.
 
     targets:    weight that each consumer should carry (n,), ops/s.
-    limit:      number of tasks that each should have at most, to keep the numbers even.
+    limit:      number of tasks that each consumer should have at most, to keep these numbers even.
     min_change: the significant change, percent.
     most:       number of tasks that no consumer may exceed.
-    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers are also
-                kept even. Not in the original.
+    spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers of tasks
+                are also kept even. Not in the original.
     receives:   consumers that may get tasks (mask, n); empty: all.
     gives:      consumers to be relieved (mask, n); empty: all. Not in the original.
     asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none. Not in
@@ -168,7 +168,7 @@ class _Relief:
         yield from sorted(open_to, key=lambda c: -room[c])
 
     def asking(self) -> list[int]:
-        """Consumers in `asks` that lack enough and may receive, the one with the most room first."""
+        """Consumers in `asks` that are far enough below their targets and may receive, the most room first."""
         room = np.array(self.aim.targets) - self.ledger.book
         found = [c for c, asks in enumerate(self.aim.asks) if asks and self.aim.open_to(c) and self.lacks(c, 1)]
         return sorted(found, key=lambda c: -room[c])
@@ -187,7 +187,7 @@ class _Relief:
             self.give(source, destination)
 
     def give(self, source: int, destination: int) -> None:
-        """Move the tasks that bring the source nearest to its target; swap if the numbers allow no move."""
+        """Move the tasks that bring the source nearest to its target; swap if the numbers of tasks allow no move."""
         heavy, sides = self.candidates(source, destination), self.aim.between(self.ledger, source, destination)
         vacant = self.vacancies(source, destination)
         if vacant > 0:
@@ -201,14 +201,14 @@ class _Relief:
             self.swap_best(source, destination)
 
     def candidates(self, source: int, destination: int) -> Ranked:
-        """Stable tasks of `source` that `destination` does not have, heaviest first. None is added during a pass."""
+        """Stable tasks of `source` that `destination` does not have, heaviest first. No pass makes a task stable."""
         ranked = self._ranked.get(source) or self.ledger.ranked(source)
         kept = self.ledger.stable[ranked.tasks]
         self._ranked[source] = ranked if kept.all() else Ranked(ranked.tasks[kept], ranked.weights[kept])
         return self.ledger.lacking(self._ranked[source], destination)
 
     def vacancies(self, source: int, destination: int) -> int:
-        """How many tasks may move without a return."""
+        """How many tasks may move without a task in return."""
         ledger, aim = self.ledger, self.aim
         vacant = min(int(aim.limit * (1 + aim.spread)), aim.most) - ledger.count(destination)
         return int(vacant if aim.spread else min(vacant, ledger.count(source) - aim.limit))
@@ -268,7 +268,7 @@ class _Relief:
             self.ledger.swap(task, source, back, destination)
 
     def even(self, source: int) -> None:
-        """Move single tasks to even the numbers, as long as that also improves the weights."""
+        """Move single tasks to even out the numbers of tasks, as long as that also improves the weights."""
         for destination in self.by_room(source):
             while self.vacancies(source, destination) > 0 and self.move_best(source, destination):
                 pass
@@ -280,7 +280,7 @@ def _worthwhile(sides: Sides, heavy: FloatArray) -> bool:
 
 
 def _fitting(sides: Sides, heavy: FloatArray, light: FloatArray) -> int:
-    """How many swaps of the heaviest for the lightest fit both consumers together."""
+    """How many swaps of the heaviest tasks for the lightest, taken together, fit both consumers."""
     count = min(len(heavy), len(light))
     change = heavy[:count] - light[::-1][:count]
     return int(np.count_nonzero((change > 0) & (np.cumsum(change) <= sides.wanted)))

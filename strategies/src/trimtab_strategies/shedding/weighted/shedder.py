@@ -1,21 +1,22 @@
 """WeightedBalancer: every broker carries its target weight, learned from its usage.
 
-Idea. This is Hermes' balancer, applied to bundles: each bundle has one owner. A controller gives a broker that is more
-used than the others a smaller target weight, so brokers of different strength end up equally used. A broker above its
-target gives bundles to brokers below theirs, the heaviest that fit first. If a broker already has too many bundles,
-heavy ones are swapped for light ones. A broker that is hardly used is filled by all brokers above their targets, even
-slightly. So one strong broker among many gets its part. Bundles that moved recently stay. Nothing moves while
-differences are small or have not lasted long enough.
+Idea. This is the balancer of Hermes (another message broker), applied to bundles: each bundle has one owner. A
+controller gives a broker that is more used than the others a smaller target weight, so brokers of different strength
+end up equally used. A broker above its target gives bundles to brokers below theirs, the heaviest that fit first. If a
+broker already has too many bundles, heavy ones are swapped for light ones. A broker that is hardly used gets bundles
+from all brokers above their targets, even from those slightly above. So one strong broker among many gets its part.
+Bundles that moved recently stay. Nothing moves while differences are small or have not lasted long enough.
 
 Formula. weight of a bundle = its throughput (or message rate); T = mean usage, e = T - usage, share = own weight / all;
 score = average of share * (1 + gain * e / T), at least `floor` / n; target = all * score / sum of scores. A broker is
 relieved when its weight is `min_change` percent above the target and the average of e is below -`dead_band`, until it
-is within half of that percentage. It is filled when its weight is as much below the target and the average of e above
-`dead_band`. With the law `Average` every target is all / n, and usage does not matter.
+is within half of that percentage. It is filled when its weight is `min_change` percent below the target and the average
+of e is above `dead_band`. With the law `Average` every target is all / n, and usage does not matter.
 
-When it helps. Brokers of different strength; bundles of very different weight; few moves, because one swap can bring
-two brokers to their targets. When it hurts. A single bundle heavier than a target (split it); weak brokers that should
-have far fewer bundles than strong ones (see `spread`); when speed matters, because the controller needs a window.
+When it helps. With brokers of different strength, and with bundles of very different weight. It makes few moves,
+because one swap can bring two brokers to their targets. When it hurts. With a single bundle heavier than a target
+(split it), or weak brokers that should have far fewer bundles than strong ones (see `spread_percent`). When speed
+matters, because the controller needs a window.
 
 With `compatibility: Java` it decides exactly as the original does. Do not use that on a cluster: its controller is
 stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
@@ -25,8 +26,8 @@ Weights are averages from the snapshot. The time of a bundle's last move is from
 entry per bundle. A fixed weight of a broker is relative to the others: 2 is twice what an average broker without a
 fixed weight carries. The brokers without one share the rest, as the controller decides.
 
-While a broker is outside the dead band and its average has not followed yet, the reason is `Averaging`, with both
-figures. Averages of errors begin at 0, so a first sample moves nothing, also after a change of leader.
+While a broker is outside the dead band and its average has not followed yet, the reason is `Averaging`, with its usage
+now and its average. Averages of errors begin at 0, so a first sample moves nothing, even after a change of leader.
 
 Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`. The other
 modules of this package contain the rules, also for work that needs several consumers.
@@ -68,8 +69,9 @@ from trimtab_strategies.usage import broker_usage
 __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
 BACK = 0.75
-"""Ratio of the dead band within which a broker that was outside counts as balanced again. With 1 many would stop at its
-edge, and noise would soon move them again. A much smaller ratio takes long, because the average converges slowly."""
+"""Ratio of the dead band within which a broker that was outside counts as balanced again. With 1, many brokers would
+stop at the band's edge, and noise would soon cause more moves. With a much smaller ratio it would take long, because
+the average converges slowly."""
 
 
 class WeightedBalancerParams(WeightedParams):
@@ -80,7 +82,7 @@ class WeightedBalancerParams(WeightedParams):
     Hermes: consumer.workload.weightedWorkBalancing.targetWeightCalculationStrategy"""
     measure: Measure = Measure.THROUGHPUT
     """A bundle's weight: `Throughput` (bytes/s) or `MessageRate` (msg/s), in and out together. `Throughput`
-    predicts the effect of a move better."""
+    predicts the effect of a move better than `MessageRate`."""
     weighing: Weighing = Weighing.SHORT
     """The average that is a bundle's weight: the short-term or the long-term one."""
     gain: Annotated[float, Field(gt=0, le=10)] = 1.0
@@ -94,26 +96,27 @@ class WeightedBalancerParams(WeightedParams):
     """Time after a move in which a bundle is not moved again.
     Hermes: consumer.workload.weightedWorkBalancing.stabilizationWindowSize"""
     min_change: Annotated[float, Field(ge=0, le=100)] = 5
-    """Percent above its target weight from which a broker is relieved, or below it from which it is filled. That ends
-    when its weight is within half of that distance.
-    With `compatibility: Java`: percent by which each single swap must relieve it.
+    """Percent above its target weight from which a broker is relieved, and percent below it from which it is filled.
+    Once the broker is within half of that percentage, this stops.
+    With `compatibility: Java`, each single swap must relieve a broker by this percentage.
     Hermes: consumer.workload.weightedWorkBalancing.minSignificantChangePercent"""
     spread_percent: Annotated[float, Field(ge=0, le=1000)] = 100
     """Percent by which a broker may have more bundles than the average one, to take weight off another. 0 keeps the
-    numbers even. Then weight is shifted by swaps, and each swap is two moves. Corrected form only."""
+    numbers of bundles even. Weight is then shifted by swaps, and each swap is two moves. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
     """Percentage points from the mean usage. A broker is relieved or filled only if its average usage over the window
-    is further away. That ends when it is within three quarters of these points. So neither noise nor a short burst
-    moves anything. Corrected form only."""
+    is further from the mean. Once it is within three quarters of these points, this stops. So neither noise nor a short
+    burst moves anything. Corrected form only."""
     floor_percent: PositivePercent = 10
-    """Percent of the fair share 1/n below which no score falls. Corrected form only; the original has a flat 0.01."""
+    """Percent of the fair share 1/n below which no score falls. Corrected form only; in the original the bound is
+    always 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
     """`Java` decides as Hermes does, `Corrected` without its known defects."""
     iteration: Iteration = Iteration.SORTED
     """`Sorted` breaks ties by name, `Java` as the original's hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
-        """The rule for targets. fixed: weights of brokers that a user fixed; 1 is an average one of the others."""
+        """The rule for targets. fixed: the weights that users fixed, by broker; 1 is the average of the others."""
         return TargetRule(
             law=self.target_weights,
             gain=self.gain,
@@ -207,7 +210,7 @@ class _WeightedView:
         return SortedBundles(names, self.weight, ties_only=self.corrected)
 
     def takes_part(self, name: str) -> bool:
-        """Whether a broker takes part: not if its usage is unknown. In the original its target is then the average."""
+        """Whether a broker takes part: always, except in the corrected form with `Scoring` if its usage is unknown."""
         return isfinite(self.usage[name]) or not self.corrected or self.params.target_weights is Law.AVERAGE
 
     def aimed(self, scores: Mapping[str, AverageScore]) -> Targets:
@@ -244,7 +247,7 @@ class _WeightedView:
     def averaging(self, found: Targets, averages: FloatArray) -> HeldBack | None:
         """The entry for the broker that waits for its average and is furthest from the mean now; None if none waits.
 
-        averages: those of errors.
+        averages: of the errors.
         """
         waiting = {c: text for c, name in enumerate(self.names) if (text := self.waits(c, name, found, averages))}
         if not waiting:
@@ -253,9 +256,9 @@ class _WeightedView:
         return HeldBack("", Reason.AVERAGING, waiting[furthest])
 
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
-        """The average that a broker outside the dead band waits for, with both figures; empty if it waits for none.
+        """Text with the average that a broker outside the dead band waits for; empty if it waits for none.
 
-        averages: those of errors; empty in the original, which waits only for target weights.
+        averages: of the errors; empty in the original, which waits only for target weights.
         """
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
         if abs(error) <= band:
@@ -345,6 +348,8 @@ class _WeightedView:
         elif len(owned) == 1:
             reason, why = Reason.SOLE_BUNDLE, "it has a single bundle: split it"
         share = (
-            f"{(self.books[consumer] / target - 1) * 100:.0f} % above its target weight" if target else "to be empty"
+            f"{(self.books[consumer] / target - 1) * 100:.0f} % above its target weight"
+            if target
+            else "its target weight is 0"
         )
         return HeldBack(self.names[consumer], reason, f"{share}: {why}")

@@ -1,7 +1,7 @@
 """Target weights: how much each consumer should carry.
 
-In Hermes' words, a broker is a *consumer*. `Average`: the same for all. `Scoring`: a proportional controller learns
-from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
+In Hermes' words, a broker is a *consumer*. `Average`: the same target for all. `Scoring`: a proportional controller
+learns from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
 scores. Consumers whose load is unknown get the plain average of all weights. S is what remains for the others.
@@ -73,7 +73,7 @@ class TargetRule:
             raise InvalidWorkError(f"the window of scores is {self.window} ms: it must be above 0")
         for name, weight in self.fixed.items():
             if not 0 <= weight < math.inf:
-                raise InvalidWorkError(f"the fixed weight of {name!r} is {weight}: it must be a number from 0 on")
+                raise InvalidWorkError(f"the fixed weight of {name!r} is {weight}: it must be a number, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def update(
 
 
 def _given(total: float, fixed: Mapping[str, float], others: int) -> dict[str, float]:
-    """Target weights (ops/s) of consumers with a fixed one. Each of the `others` counts as 1."""
+    """Target weights (ops/s) of the consumers with a fixed weight. Each of the `others` counts as 1."""
     together = math.fsum([*fixed.values(), others])
     return {name: total * (weight / together) if together else 0.0 for name, weight in fixed.items()}
 
@@ -165,7 +165,7 @@ def _known(load: NodeLoad, *, corrected: bool) -> bool:
 
 
 def _carried_shares(books: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
-    """Share of the weight that each consumer carries. One without weight gets the fair share: its own is unknown."""
+    """Share of the weight that each consumer carries. Without weight its share is unknown: it gets the fair share."""
     carried = {name: books[name] for name in known}
     total = compensated_sum(carried.values())
     return {name: book / total if total > 0 and book > 0 else 1 / len(carried) for name, book in carried.items()}
