@@ -190,7 +190,10 @@ class PolicySource:
         return self._run(self._cycles, self.wanted(topology, at, bundles=True))
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. Spark runs it only if it is remote: then only Spark may reach Prometheus."""
+        """See `LoadSource.observe_brokers`. Only a remote Spark runs it: this process may be unable to reach Prometheus.
+
+        Otherwise a thread of this process does.
+        """
         return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:

@@ -82,8 +82,8 @@ def snapshot(
 ) -> ClusterLoad:
     """The snapshot at `at` (epoch seconds) of one policy.
 
-    brokers: `relations.BROKER_LOAD`. bundles: `relations.BUNDLE_LOAD`, a row each (`one_row_each`). inside: topics of
-    hot bundles, columns `INSIDE`. duplicates: number of dropped rows of bundles.
+    brokers: `relations.BROKER_LOAD`. bundles: `relations.BUNDLE_LOAD`, one row per bundle (`one_row_each`). inside:
+    topics of hot bundles, columns `INSIDE`. duplicates: number of dropped rows of bundles.
     """
     rows = _in_order(brokers, topology)
     counts = reports.dropped + dropped(rows) + Counter({str(Drop.DUPLICATE): duplicates})
