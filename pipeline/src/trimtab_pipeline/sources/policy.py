@@ -190,9 +190,9 @@ class PolicySource:
         return self._run(self._cycles, self.wanted(topology, at, bundles=True))
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. Only a remote Spark runs it: this process may be unable to reach Prometheus.
+        """See `LoadSource.observe_brokers`. It runs on Spark only if Spark is remote, else on a thread of this process.
 
-        Otherwise a thread of this process does.
+        With a remote Spark, this process may be unable to reach Prometheus.
         """
         return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
 
