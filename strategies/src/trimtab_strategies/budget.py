@@ -208,7 +208,7 @@ class BudgetRules:
 
 @dataclass(slots=True)
 class BudgetTally:
-    """The sums of the windows that end `now`, updated with each move while a plan is admitted.
+    """The sums of the windows that end `now`, updated with each admitted move of a plan.
 
     in_flight: names of the bundles with a pending move, by namespace. made: the charges of the admitted moves.
     """

@@ -335,7 +335,7 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
 
 
 def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
-    """Maximum number of moves (n,) to each broker in one decision. It is lower while the broker ramps up.
+    """Maximum moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, or fewer while it ramps up.
 
     A broker starts with cold caches. The number grows from 1 in proportion to the time since its start, until
     `limits.ramp_up` has passed. If no ready broker is older than that, the whole cluster is new, and no broker ramps

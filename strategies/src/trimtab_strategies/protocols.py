@@ -142,7 +142,7 @@ class Destinations:
         return Destinations(self.group, self.allowed[:, part])
 
     def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
-        """Whether each of `brokers` (b,) may get each of `bundles` (k,), rows: (b, k)."""
+        """Whether each of `brokers` (rows, b) may get each of `bundles` (rows, k): (b, k)."""
         fit: BoolArray = self.allowed[self.group[bundles]][:, brokers].T
         return fit
 

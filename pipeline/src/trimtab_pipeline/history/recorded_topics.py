@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 
 class RecordedTopics:
-    """The load inside of bundles from `begin` to `end` (epoch s). Request the cycles in chronological order."""
+    """The load inside of bundles from `begin` to `end` (epoch s). Call `added` in the order of the cycles."""
 
     def __init__(self, reader: HistoryReader, begin: float, end: float) -> None:
         self._topics = by_cycle(reader.rows(TOPICS.name, begin, end))

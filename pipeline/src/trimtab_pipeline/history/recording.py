@@ -183,7 +183,7 @@ class _KnownBundles:
 
     @cached_property
     def last_unload(self) -> FloatArray:
-        """(m,) epoch seconds of its last move, NaN never."""
+        """(m,) epoch seconds of its last move, NaN if never moved."""
         return np.array([one.get("lastUnload", math.nan) for one in self.values], dtype=np.float64)
 
     @cached_property
@@ -232,7 +232,7 @@ class _Counts:
 
 
 class _Facts:
-    """The facts of resources, as of the last rows of `FACTS` that were read.
+    """The newest facts about resources in the rows of `FACTS` that were read so far.
 
     values: by kind and name, for all facts except those of bundles. brokers: names of the brokers in the last cycle.
     """

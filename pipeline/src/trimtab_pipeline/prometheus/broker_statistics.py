@@ -73,7 +73,7 @@ def ask_brokers(
         if unwanted():
             raise StatisticsError("the result is no longer needed")
         if url and time.monotonic() > end:
-            raise StatisticsError(f"there was no time left: others took {max(within, 0.0):g} s")
+            raise StatisticsError(f"there was no time left: other brokers took {max(within, 0.0):g} s")
         return _rows_of(url, settings, namespaces, parsing)
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="statistics") as readers:

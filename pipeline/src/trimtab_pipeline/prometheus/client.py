@@ -35,7 +35,7 @@ _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
-_COMPLAINT = 2**16  # bytes that are read of an error's body
+_COMPLAINT = 2**16  # maximum number of bytes that are read of an error's body
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 

@@ -3,8 +3,8 @@
 Each shard of each policy is a partition, whose task sends the queries and parses the answers. A failed shard does not
 fail the job, because Spark would then discard the other shards' rows. The shard's report row has the error.
 
-One option of the data source has the requests. Another one has the credentials. Because of its name, Spark hides its
-value in plans and logs. Only the driver and the tasks see the credentials.
+The requests are one option of the data source, the credentials are another. Spark hides the credentials in plans and
+logs because of the name of their option. Only the driver and the tasks see them.
 """
 
 from __future__ import annotations

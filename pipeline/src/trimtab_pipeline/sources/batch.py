@@ -151,7 +151,7 @@ class Stages(Protocol):
 
 
 def _of_past(shard: ShardRequest) -> ShardRequest:
-    """The shard with only the traffic of its bundles and topics. Newer samples are normal, so they are not counted."""
+    """The shard with only the traffic of its bundles and topics, and without the check for samples from the future."""
     bundles, topics = (
         {name: promql for name, promql in queries.items() if name in TRAFFIC}
         for queries in (shard.bundles, shard.topics)

@@ -63,7 +63,7 @@ class Wanted(Protocol[T_co]):
         """The cycle to measure. Raises `OSError` when the history can't be read."""
 
     def finished(self, measured: Measurement) -> T_co:
-        """The outcome."""
+        """The outcome, from what was measured."""
 
     def failed(self) -> None:
         """React to the failure of its batch."""
@@ -150,7 +150,7 @@ class WantedPast:
         return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
 
     def failed(self) -> None:
-        """Do nothing: it read no state."""
+        """Do nothing: this measurement read no state."""
 
 
 class MeasurementRunner(Protocol):

@@ -159,7 +159,7 @@ class SparkRunner:
         return measure(due, stages, bundles=bundles)
 
     def _measure_waiting(self, session: SparkSession) -> None:
-        """Measure all that wait, in the order of their turns. A batch has each name at most once."""
+        """Make all waiting measurements, in the order of their turns. A batch has each name at most once."""
         with self._lock:
             waiting = [(wanted, outcome) for wanted, outcome in self._waiting if not outcome.done()]
             self._waiting = []

@@ -82,7 +82,10 @@ class EmbeddedSpark:
         if gateway is None or stopped is False:
             return ""
         if stopped:
-            return f"{self._settings.master} gave Spark up ({self._reason() or 'no reason'}); starting another driver"
+            return (
+                f"{self._settings.master} dropped the application ({self._reason() or 'no reason'}); "
+                "starting another driver"
+            )
         return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
 
     def _reason(self) -> str:

@@ -1,4 +1,4 @@
-"""Computes values from raw samples: the newest value of a gauge, the rate of a counter, and the time that it covers.
+"""Computes values from raw samples: the newest value of a gauge, the rate of a counter, and the time that was covered.
 
 The rules are those of `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of
 it has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the

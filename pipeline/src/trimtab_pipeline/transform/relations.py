@@ -1,6 +1,6 @@
-"""The relations between the stages of the pipeline, by the names that the SQL texts read.
+"""The relations (tables) that the stages of the pipeline exchange, with the names that they have in the SQL texts.
 
-`Cycle` is a row of one of them: the settings and the time of a policy's cycle.
+`Cycle` is a row of `CYCLES`: the settings and the time of a policy's cycle.
 """
 
 from __future__ import annotations

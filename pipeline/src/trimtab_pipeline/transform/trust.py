@@ -44,7 +44,7 @@ class Drop(StrEnum):
     """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. Comments say what is counted."""
 
     NAN = "NaN"  # samples that are not a number
-    INFINITE = "Infinite"  # samples
+    INFINITE = "Infinite"  # infinite samples
     NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
     ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
@@ -283,7 +283,7 @@ def _of_resource(name: str, resource: str) -> dict[str, _Kind]:
 
 
 _KINDS = {
-    "partial": _Kind(Reason.PARTIAL_DATA, _says("its part of the source did not answer")),
+    "partial": _Kind(Reason.PARTIAL_DATA, _says("the query for its group of brokers got no answer")),
     "shared_pod": _Kind(Reason.UNTRUSTED, _says("another broker names its pod {row[pod]}, too"), Drop.DUPLICATE),
     "never": _Kind(Reason.NO_LOAD_DATA, _says("never measured")),
     "gone": _Kind(

@@ -45,7 +45,7 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """The sums of one of the two policies. moves: bundles moved for balance. clients: those that were disconnected.
+    """The sums of one side: one of the two policies. moves: bundles moved for balance. clients: those disconnected.
 
     area: points between the busiest and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
     """

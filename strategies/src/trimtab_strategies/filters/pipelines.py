@@ -130,9 +130,10 @@ class ActiveSelection(ABC):
         return None if self.group_may_leave(bundle, allowed) else Reason.ANTI_AFFINITY
 
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
-        """Whether a bundle may leave its owner: not if all `candidates` (rows) have equally many of its group, not 0.
+        """Whether the bundle's anti-affinity group lets it leave its owner.
 
-        As in Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
+        It stays if all `candidates` (rows) have the same number of the group, above 0. As in Pulsar, it then stays even
+        if the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None

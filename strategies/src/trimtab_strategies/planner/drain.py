@@ -167,7 +167,7 @@ class DrainMoves:
     def _move(  # noqa: PLR0917 - the parts of a move
         self, bundle: int, source: int, destination: int, load: FloatArray, traffic: FloatArray, reason: Reason
     ) -> Move:
-        """The move. The caps and the prediction count it."""
+        """Make the move, and count it in the caps and the prediction."""
         self.predicted.move(source, destination, load, traffic)
         self.caps.count(source, destination)
         self.memory = self.choosing.chosen(bundle, destination, self.predicted.cluster, self.memory)
@@ -226,7 +226,7 @@ def resting(shedder: Shedder, allowed: Guarded, drains: Drains, parted: int = 0)
         return NoShedding(drains.pause)
     left = int(allowed.may_shed.allowed.sum())
     if drains.drained and left < 2:  # noqa: PLR2004 - a comparison needs two
-        return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
+        return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} not drained; two are needed"))
     if parted and isinstance(shedder, RestsAfterSplits):
         text = f"{parted} children of split bundles go to other brokers first"
         return NoShedding(HeldBack("", Reason.SPLITTING, text))

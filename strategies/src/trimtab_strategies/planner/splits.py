@@ -27,14 +27,14 @@ from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
-"""Maximum number of times that the splitter runs in one decision, each time without bundles that the cap cut off."""
+"""Maximum number of times that the splitter runs in one decision. Later runs leave out bundles that the cap cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
     """The splits of one decision.
 
-    splits:    in the order in which they should be made.
+    splits:    the splits, in the order in which they should be made.
     rows:      rows of the bundles that are split; they must not move in the same plan.
     held_back: what was not split, and why.
     memory:    the strategies' memory after the splits: the splitter and the placement have new values.

@@ -15,9 +15,9 @@ out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
 When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
 away by bytes; brokers of different sizes; large bundles: one that is larger than `wanted` never moves.
 
-`AvgShedderPlacement` is the other half of the original's class. Both share a *plan*: the strategy's own list of bundles
-and their destinations. A bundle goes to its destination in the plan. If it has none, it goes to any broker, and the
-plan keeps this broker for later calls.
+`AvgShedderPlacement` is the other half of the original's class. Here a *plan* is a list of bundles and destinations
+that the strategy remembers. A bundle goes to its destination in the plan. If it has none, it goes to any broker, and
+the plan keeps this broker for later calls.
 
 The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
 changing while it is in the map. A look-up for a bundle finds an entry only if two values equal the bundle's statistics:
