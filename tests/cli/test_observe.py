@@ -85,7 +85,7 @@ def test_the_last_cycle_of_a_history_is_shown_as_tables(kept: Path, capsys: Capt
         "1 bundle not measured",
         "no answer for broker b: http://prometheus.acme.example: refused",
         "the source warns: store 2 is out",
-        "not trusted: b: PartialData, its part of the source did not answer",
+        "not trusted: b: PartialData, the query for its group of brokers got no answer",
         "note: a: counters were reset",
     ):
         assert told in shown
@@ -107,7 +107,7 @@ def test_json_holds_the_same_with_null_for_unknown(kept: Path, capsys: Captured)
     assert (space["namespace"], space["bundles"], space["unknownBundles"]) == ("public/a", 3, 0)
     assert (space["rateIn"], space["throughputOut"]) == pytest.approx((total[0], total[3]), abs=0.001)
     assert data["brokers"][0]["ofBundles"]["throughputOut"] == pytest.approx(of_a[3], abs=0.001)
-    doubt = {"reason": "PartialData", "text": "its part of the source did not answer"}
+    doubt = {"reason": "PartialData", "text": "the query for its group of brokers got no answer"}
     assert [broker["doubt"] for broker in data["brokers"]] == [None, doubt]
     assert data["quality"]["notes"] == ["a: counters were reset"]
     assert data["quality"]["dropped"] == {"NaN": 3}

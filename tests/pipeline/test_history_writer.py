@@ -108,7 +108,7 @@ def test_brokers_say_when_they_were_measured_and_why_they_are_not_trusted(tmp_pa
         True,
         None,
     )
-    assert (other["reason"], other["doubt"]) == ("PartialData", "its part of the source did not answer")
+    assert (other["reason"], other["doubt"]) == ("PartialData", "the query for its group of brokers got no answer")
     assert (one["traffic_time"], one["max_age"], one["short_tau"], one["long_tau"]) == (AT, 90.0, 60.0, None)
 
 

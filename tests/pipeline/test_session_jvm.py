@@ -285,7 +285,7 @@ def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_agai
 
 def test_a_context_that_ended_by_itself_is_replaced_with_its_jvm(tmp_path: Path) -> None:
     ended = run(program(_STOPPED, tmp_path))
-    assert "local[1] gave Spark up (no reason); starting another driver" in ended.stderr
+    assert "local[1] dropped the application (no reason); starting another driver" in ended.stderr
 
 
 def test_closing_kills_a_jvm_that_hangs_and_says_so_in_one_line(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_part_that_does_not_answer_costs_a_look_at_the_brokers_only_that_part(
     fake.faults = Faults(where=asks_broker_b, status=503)
     seen = observing(fake.url).observe_brokers(TWO_BROKERS, AT).result(timeout=60).load
     assert seen.brokers.trusted.tolist() == [True, False]
-    assert seen.quality.doubts["broker-b"].text == "its part of the source did not answer"
+    assert seen.quality.doubts["broker-b"].text == "the query for its group of brokers got no answer"
 
 
 def test_a_look_at_the_brokers_waits_for_no_cycle(fake: FakePrometheus, observing: Observing) -> None:

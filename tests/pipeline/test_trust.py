@@ -112,7 +112,7 @@ def test_a_broker_that_is_not_trusted_says_why_and_is_counted(
 def test_a_broker_whose_shard_failed_says_so() -> None:
     load = seen(GONE, reports=(report(), report(shard=1, ok=False, error="503")))
     doubt = load.quality.doubts["b"]
-    assert (doubt.reason, doubt.text) == (Reason.PARTIAL_DATA, "its part of the source did not answer")
+    assert (doubt.reason, doubt.text) == (Reason.PARTIAL_DATA, "the query for its group of brokers got no answer")
     assert load.quality.dropped == {}
 
 

@@ -35,7 +35,7 @@ TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""The most moves of one bundle that are kept for a day. No bound is larger, but forced moves may be more."""
+"""Maximum number of moves of one bundle that are kept for a day. No bound is larger, but forced moves may exceed it."""
 
 
 class BudgetLimit(StrEnum):
@@ -208,7 +208,7 @@ class BudgetRules:
 
 @dataclass(slots=True)
 class BudgetTally:
-    """The sums of the windows that end `now`, updated with each move while a plan is admitted.
+    """The sums of the windows that end `now`, updated with each admitted move of a plan.
 
     in_flight: names of the bundles with a pending move, by namespace. made: the charges of the admitted moves.
     """

@@ -49,7 +49,7 @@ class MoveLimits:
     ramp_up: float = 0.0
 
     def cycle_cap(self, brokers: int) -> int:
-        """The most moves in one decision: by default twice the number of brokers, at least 20."""
+        """Maximum number of moves in one decision: by default twice the number of brokers, at least 20."""
         return max(20, 2 * brokers) if self.max_moves_per_cycle is None else self.max_moves_per_cycle
 
 
@@ -104,7 +104,7 @@ class Guarded:
     may_receive: brokers (n) that may receive bundles.
     refusal:     why this cycle moves nothing, or None.
     budget:      number of moves left. cap: the cap that sets it.
-    receives:    the most moves (n,) to each broker, see `receivable`.
+    receives:    maximum number of moves (n,) to each broker, see `receivable`.
     """
 
     sheddable: Verdict
@@ -237,7 +237,7 @@ def _all_known(short: FloatArray) -> BoolArray:
 
 
 def mass_failure(lost: int, count: int, limits: MoveLimits) -> bool:
-    """Whether so many of `count` brokers are lost that moves would make it worse. A single lost broker never counts."""
+    """Whether too many of `count` brokers are lost to move anything. A single lost broker is no mass failure."""
     return lost > 1 and lost / count > limits.max_lost_brokers
 
 
@@ -263,7 +263,7 @@ def _main_doubt(may_shed: Verdict) -> Reason:
 
 
 def _partial(cluster: ClusterLoad, limits: MoveLimits) -> HeldBack | None:
-    """Refuse when the source's answer was incomplete and too many bundles have no data.
+    """The refusal when the source's answer was incomplete and too many bundles have no data, or None.
 
     The brokers of a query that failed are untrusted anyway. This check is about bundles: if many are not measured, the
     others would seem to cause their broker's whole load. The bound is the same as for brokers.
@@ -335,7 +335,7 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
 
 
 def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
-    """The most moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, or fewer while it ramps up.
+    """Maximum moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, or fewer while it ramps up.
 
     A broker starts with cold caches. The number grows from 1 in proportion to the time since its start, until
     `limits.ramp_up` has passed. If no ready broker is older than that, the whole cluster is new, and no broker ramps

@@ -23,7 +23,7 @@ LAST_HASH = 0xFFFFFFFF
 """The largest hash, and the last boundary of every namespace."""
 
 _RANGE = re.compile(r"(0x[0-9a-f]{8})_(0x[0-9a-f]{8})")
-_MONITORING = re.compile(r"(pulsar|sla-monitor)(/[^/]+)?/[^/:]+:\d+")  # up to 4.1 a cluster precedes the broker
+_MONITORING = re.compile(r"(pulsar|sla-monitor)(/[^/]+)?/[^/:]+:\d+")  # up to Pulsar 4.1, a cluster precedes the broker
 
 
 class InvalidBundleNameError(ValueError):

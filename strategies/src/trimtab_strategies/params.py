@@ -125,7 +125,7 @@ PositiveQuantity = Annotated[
 
 
 def as_quantity(value: float) -> str:
-    """The largest quantity up to `value` (not negative) with at most three digits before the unit and one after."""
+    """`value` (not negative) as a quantity with at most one decimal, rounded down, in the largest unit that fits."""
     for prefix in ("Gi", "Mi", "Ki"):
         if value >= _UNITS[prefix]:
             tenths = int(value / _UNITS[prefix] * 10)
@@ -134,7 +134,7 @@ def as_quantity(value: float) -> str:
 
 
 def as_percent(ratio: float) -> float:
-    """A ratio 0-1 in percent, without the noise of the multiplication."""
+    """A ratio 0-1 in percent, without the rounding error of the multiplication."""
     percent = round(100 * ratio, 10)
     return int(percent) if percent.is_integer() else percent
 
@@ -191,10 +191,10 @@ class WeightedParams(StrategyParams):
     """Factor on direct memory percent.
     Pulsar: loadBalancerDirectMemoryResourceWeight"""
     network_in_weight: Weight = 1
-    """Factor on percent of the network received.
+    """Factor on percent of incoming network traffic.
     Pulsar: loadBalancerBandwidthInResourceWeight"""
     network_out_weight: Weight = 1
-    """Factor on percent of the network sent.
+    """Factor on percent of outgoing network traffic.
     Pulsar: loadBalancerBandwidthOutResourceWeight"""
 
     @property

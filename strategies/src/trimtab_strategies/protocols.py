@@ -1,8 +1,8 @@
 """The interface of a strategy: one method that takes a snapshot of the cluster and returns a choice.
 
 A strategy keeps no state. It gets what it must remember as `memory`, a mapping of JSON values, and returns the new one.
-A broker's values are in ``memory["brokers"][what][broker name]``, so the planner can remove brokers that left without
-knowing the strategy. `recall` and `remember` read and write that form.
+A broker's values are in ``memory["brokers"][what][broker name]``. So the planner can remove the values of brokers that
+are gone, for any strategy. `recall` and `remember` read and write that form.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class Destinations:
         return Destinations(self.group, self.allowed[:, part])
 
     def fit(self, bundles: IntArray, brokers: IntArray) -> BoolArray:
-        """Whether each of `brokers` (b,) may get each of `bundles` (k,), rows: (b, k)."""
+        """Whether each of `brokers` (rows, b) may get each of `bundles` (rows, k): (b, k)."""
         fit: BoolArray = self.allowed[self.group[bundles]][:, brokers].T
         return fit
 
@@ -204,7 +204,7 @@ def recall(memory: Mapping[str, Any], what: str, brokers: Sequence[str]) -> Floa
 
 
 def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], values: FloatArray) -> dict[str, Any]:
-    """A copy of `memory` with the `values` (n,) of brokers (names, n). NaN removes a value; other brokers keep it."""
+    """A copy of `memory` with the `values` (n,) of `brokers` (n). NaN removes a value; other brokers keep theirs."""
     of_brokers = memory.get("brokers", {})
     new = dict(zip(brokers, values.tolist(), strict=True))
     known = {**of_brokers.get(what, {}), **new}
@@ -214,7 +214,7 @@ def remember(memory: Mapping[str, Any], what: str, brokers: Sequence[str], value
 
 
 def forget_others(memory: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
-    """A copy of `memory` without any brokers but these (names)."""
+    """A copy of `memory` with the values of only these brokers (names)."""
     present = set(brokers)
     known = memory.get("brokers", {})
     if known and all(of.keys() <= present for of in known.values()):

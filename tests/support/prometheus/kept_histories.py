@@ -33,7 +33,7 @@ LOAD = replace(
         1,
         (("broker b", "http://prometheus.acme.example: refused"),),
         ("store 2 is out",),
-        {"b": Doubt(Reason.PARTIAL_DATA, "its part of the source did not answer")},
+        {"b": Doubt(Reason.PARTIAL_DATA, "the query for its group of brokers got no answer")},
         ("a: counters were reset",),
     ),
 )

@@ -1,4 +1,4 @@
-"""The load inside of bundles, from a history: topics of hot bundles in each cycle, and their hourly sketches."""
+"""Reads the load inside of bundles from a history: topics of hot bundles in each cycle, and their hourly sketches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 
 class RecordedTopics:
-    """The load inside of bundles from `begin` to `end` (epoch s). Request the cycles in chronological order."""
+    """The load inside of bundles from `begin` to `end` (epoch s). Call `added` in the order of the cycles."""
 
     def __init__(self, reader: HistoryReader, begin: float, end: float) -> None:
         self._topics = by_cycle(reader.rows(TOPICS.name, begin, end))
@@ -29,9 +29,10 @@ class RecordedTopics:
         self.sketches: dict[str, FloatArray] = {}
 
     def added(self, load: ClusterLoad) -> ClusterLoad:
-        """`load` with the topics that were recorded in its cycle. Also sets `sketches` to those of that time.
+        """`load` with the topics that were recorded in its cycle. Also sets `sketches` to the newest ones of that time.
 
-        sketches: by bundle (k, 4): first hash, number of hashes, topics, bytes/s in and out. Raises `ForeignFileError`.
+        sketches: by bundle, (k, 4) first hash, number of hashes, topics, bytes/s in plus out. Raises
+        `ForeignFileError`.
         """
         while self._sketch is not None and self._sketch[0] <= load.now:
             self.sketches = {**self.sketches, **_by_bundle(self._sketch[1])}

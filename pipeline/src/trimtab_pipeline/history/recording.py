@@ -3,7 +3,7 @@
 demand    the rates of each bundle; its owner is the broker whose pod reported it
 brokers   usage, limits, readiness and trust
 facts     pins, isolation, anti-affinity, fixed weights, publish gaps; the owner of a bundle that was not measured
-moves     under way or just landed, so that the brokers' usage does not show them yet; from the facts
+moves     those under way, and those that landed so recently that the brokers' usage lacks them; from the facts
 averages  computed again from the demand, by the rule of `transform.averages`
 """
 
@@ -152,9 +152,9 @@ def _of_cycles(brokers: pa.Table) -> pa.Table:
 
 @dataclass(frozen=True, eq=False)
 class _KnownBundles:
-    """The bundles that have facts, and those that were measured without one; sorted by name, m rows.
+    """The bundles that have facts, and those that were measured but have none; sorted by name, m rows.
 
-    values: the facts about each, as JSON values.
+    values: the facts about each bundle, as JSON values.
     """
 
     names: tuple[str, ...]
@@ -183,7 +183,7 @@ class _KnownBundles:
 
     @cached_property
     def last_unload(self) -> FloatArray:
-        """(m,) epoch seconds of its last move, NaN never."""
+        """(m,) epoch seconds of its last move, NaN if never moved."""
         return np.array([one.get("lastUnload", math.nan) for one in self.values], dtype=np.float64)
 
     @cached_property
@@ -194,7 +194,7 @@ class _KnownBundles:
     def owners(self, brokers: Sequence[str], measured: IntArray) -> IntArray:
         """(m,) row of each owner: the `measured` one (m,), else the one in the facts, else -1.
 
-        A bundle that moves belongs to its destination, as in `Bundles`, while its source may still report it.
+        A moving bundle belongs to its destination, as in `Bundles`, although its source may still report it.
         """
         at, owner = {name: row for row, name in enumerate(brokers)}, measured.copy()
         for row in {*np.flatnonzero(owner < 0).tolist(), *self.moves.rows}:
@@ -203,7 +203,7 @@ class _KnownBundles:
 
 
 class _Lookup:
-    """`positions`, computed again only when a column has changed."""
+    """Caches the result of `positions` until a column changes."""
 
     def __init__(self) -> None:
         self._columns: tuple[Any, ...] = ()
@@ -217,7 +217,7 @@ class _Lookup:
 
 
 class _Counts:
-    """Numbers of a column in the rows of the known bundles, computed again only when the column or the rows change."""
+    """Caches the numbers of a column by known bundle, until the column or the rows change."""
 
     def __init__(self) -> None:
         self._given: tuple[Any, ...] = ()
@@ -232,7 +232,7 @@ class _Counts:
 
 
 class _Facts:
-    """The facts of resources, as of the last rows of `FACTS` that were read.
+    """The newest facts about resources in the rows of `FACTS` that were read so far.
 
     values: by kind and name, for all facts except those of bundles. brokers: names of the brokers in the last cycle.
     """
@@ -338,7 +338,7 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
 
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`. The rule of its averages is stored with the brokers: without time constants, Pulsar's."""
+    """The cycle at `at`. Its averages follow Pulsar's rule if no time constants are stored with the brokers."""
     short, long, age = (float(np.fmax.reduce(floats(brokers, name))) for name in ("short_tau", "long_tau", "max_age"))
     by_samples = math.isnan(short) or math.isnan(long)
     rule = {"averages": "samples"} if by_samples else {"short_tau": short, "long_tau": long}

@@ -16,7 +16,11 @@ _RANGE = r"0x(?P<lower>[0-9a-f]{8})_0x(?P<upper>[0-9a-f]{8})$"
 
 
 def sketched(topics: pa.Table) -> pa.Table:
-    """Rows of `SKETCHES` about `topics` (columns `INSIDE`). The heaviest have the most bytes in and out."""
+    """Rows of `SKETCHES` about `topics` (columns `INSIDE`).
+
+    The topics that carry the most bytes (in plus out) of each bundle have rows of their own. The other topics share one
+    row for each sixteenth of the bundle's range.
+    """
     topics = topics.filter(pc.match_substring_regex(topics["bundle"], _RANGE))
     weight = pc.add(*(pc.coalesce(topics[name], 0.0) for name in ("throughput_in", "throughput_out")))
     topics = topics.append_column("weight", weight).sort_by([("bundle", "ascending"), ("weight", "descending")])

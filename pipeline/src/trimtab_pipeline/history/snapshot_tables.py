@@ -35,8 +35,9 @@ BROKER_SNAPSHOT = pa.schema(
     ]
 )
 """Columns of the brokers as in `trimtab_strategies.model.Brokers` (null: unknown), why a broker was not trusted (a
-`Reason` and a text), and epoch seconds of its newest samples. Equal in all rows: the maximum age of data (s), also of
-bundles, and the time constants (s) of the averages, null if the averages count samples as Pulsar's do."""
+`Reason` and a text), and epoch seconds of its newest samples. Three columns are equal in all rows: the maximum age of
+data (s), also of bundles, and the time constants (s) of the averages, null if the averages count samples as Pulsar's
+do."""
 QUALITY = pa.schema([("kind", pa.string()), ("what", pa.string()), ("count", pa.int64())])
 """Problems of the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles), ``failed``
 (``what``: which brokers and why), ``warning`` (of the source) or ``note`` (an oddity)."""
@@ -152,9 +153,10 @@ def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
 
 
 def brokers_of(table: pa.Table, before: tuple[str, ...] = ()) -> Brokers:
-    """The brokers in rows of `BROKER_SNAPSHOT`. before: names of the cycle before.
+    """The brokers in rows of `BROKER_SNAPSHOT`. before: names of the brokers in the previous cycle.
 
-    If the names are the same, the same tuple is used. Checks of it, such as for duplicates, are then not repeated.
+    If the names have not changed, the tuple `before` is used, so that checks of it (such as for duplicates) are not
+    repeated.
     """
     names = tuple(table["broker"].to_pylist())
     age = _floats(table, ("age",))[:, 0]

@@ -23,7 +23,7 @@ PULSARS_AVERAGES = Bounds(60.0, math.nan, math.nan)
 
 
 class SnapshotWriter:
-    """Writes the history of `policy` (``namespace/name``) below `root`. bounds: of the averages in the snapshots.
+    """Writes the history of `policy` (``namespace/name``) below `root`. bounds: those that the snapshots have.
 
     Raises `ValueError` for a root or a name that can't be used. All methods raise `OSError`.
     """

@@ -44,7 +44,8 @@ BUNDLES = HistoryTable(
     codec="snappy",
 )
 STATE_TABLES = (BROKERS, BUNDLES)
-"""Tables of the state, in the order in which a cycle writes them. By ``policy``, one query can read several states."""
+"""Tables of the state, in the order in which a cycle writes them. One query can read the states of several policies,
+because the rows have a column ``policy``."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class StateStore:
     def last(self, at: float, horizon: float) -> LastState:
         """The newest state in the `horizon` seconds before `at` (epoch s); `NO_STATE` when there is none.
 
-        While the folder can't be read, it is the last state that was written or read.
+        While the folder can't be read, this returns the last state that was written or read.
         """
         with self._lock:
             if self._held is not None and at - horizon <= self._held[0] < at:
@@ -94,8 +95,8 @@ class StateStore:
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
         """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any of its brokers is trusted.
 
-        A state that is not trusted removes no trusted one, because its clock may be days off, and the others look old.
-        Raises `OSError` when it can't be written. It then stays in memory until a later one is written.
+        A state that is not trusted removes no trusted one: its clock may be days ahead, so that the others look old.
+        Raises `OSError` when the state can't be written. It then stays in memory until a later one is written.
         """
         with self._lock:
             self._held = at, LastState(bundles.select(BUNDLE_STATE.names), brokers.select(BROKER_STATE.names))
@@ -129,7 +130,7 @@ class StateStore:
         return [file for file in listed(self.folder / table.name) if not file.merged]
 
     def _is_readable(self, file: HistoryFile) -> bool:
-        """Whether the whole file can be read. Tested once per file, as it takes as long as Spark's reading."""
+        """Whether the whole file can be read. Each file is tested once, because that takes as long as Spark's read."""
         if file.place != self._checked:
             if _readable(file, BUNDLES) is None:
                 return False
@@ -159,7 +160,7 @@ class StateStore:
 
 
 def clean(folder: Location) -> None:
-    """Remove files in `folder` that a crash left half written; set aside those with other names. Raises `OSError`."""
+    """Remove half-written files from `folder`, and set aside those with foreign names. Raises `OSError`."""
     for place in folder.files():
         if place.name.endswith(".tmp"):
             place.remove()

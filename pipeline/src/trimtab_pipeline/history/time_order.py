@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.history.files import AT, HistoryFile, HistoryTable, opened, row_group
 
 _GROUP = 2**17
-"""Minimum number of rows of a part, except the last one: some 20 MB of topics in memory."""
+"""Minimum number of rows of a part, some 20 MB of topics in memory. The last part may have fewer."""
 
 
 class TimedGroup(NamedTuple):
@@ -40,8 +40,8 @@ def parts_of(of: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
 def in_order(parts: Iterable[TimedGroup], read: Callable[[TimedGroup], pa.Table | None]) -> Iterator[pa.Table]:
     """The rows of `parts`, sorted by time, in tables of `_GROUP` rows or more, except the last.
 
-    Rows of the same time keep their order. read: returns the rows of a part; None for none. Parts whose times overlap
-    are in one table.
+    Rows of the same time keep their order. read: returns the rows of a part, or None if there are none. Parts whose
+    times overlap are in one table.
     """
     held, end = list[pa.Table](), -math.inf
     for part in sorted(parts, key=lambda part: part.begin):

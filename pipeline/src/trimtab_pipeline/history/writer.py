@@ -45,7 +45,7 @@ from trimtab_strategies.model import ClusterLoad
 _LOGGER = logging.getLogger(__name__)
 _UNWRITTEN = ("can't be written, averages continue in memory", "is written again")
 _UNTIDY = ("can't be tidied up and grows", "is tidied up again")
-_WAITING = 120.0  # seconds that refreshes wait for a cycle to be written with
+_WAITING = 120.0  # seconds that refreshes wait for a cycle, to be written together with it
 _NO_BOUNDS = Bounds()
 _NO_TOPICS = pa.schema(list(INSIDE)).empty_table()
 
@@ -90,7 +90,7 @@ class HistoryWriter:
         self._facts, self._sketched = FactLog(), 0.0
         self._refreshes: list[tuple[float, pa.Table]] = []
         self._cleaned = False
-        self._lock = Lock()  # a broker refresh is kept while a cycle runs
+        self._lock = Lock()  # `keep_refresh` may run during a cycle
 
     def state(self, at: float, horizon: float) -> LastState:
         """The state of the last cycle before `at` (epoch s), at most `horizon` seconds old; empty without one."""
@@ -113,9 +113,10 @@ class HistoryWriter:
         """Write a cycle, then start housekeeping in the background unless it still runs.
 
         brokers, bundles: tables with the columns `BROKER_STATE` and `BUNDLE_STATE`, the next cycle's state. load: what
-        the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why it could not be written, or "".
+        the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why the cycle could not be written, or "".
 
-        After a cycle without a trusted broker nothing is removed: its clock may be days ahead, so all would look old.
+        After a cycle without a trusted broker nothing is removed: its clock may be days ahead, and then all files look
+        old.
         """
         at, error = load.now, None
         try:

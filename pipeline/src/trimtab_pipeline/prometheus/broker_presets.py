@@ -1,4 +1,4 @@
-"""The presets of broker usage, as data: raw samples of usage and traffic, and single values from instant queries.
+"""The presets of queries about brokers: raw samples of usage and traffic, and single values from instant queries.
 
 Raw samples are read as they are. A later stage computes rates from them, because PromQL's `rate()` does not distinguish
 an idle broker from one without samples. A single value aggregates with ``max by (pod)``, so duplicate rows (a pod
@@ -21,7 +21,7 @@ from trimtab_pipeline.columns import TRAFFIC
 BEYOND = 600
 """Seconds: Prometheus rejects samples that are further ahead of its clock."""
 VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
-"""Regular expression for network interfaces whose traffic stays on the host, or passes through another one, too."""
+"""Regular expression for network interfaces whose traffic stays on the host, or also passes another interface."""
 
 
 class UnknownPresetError(ValueError):
@@ -32,8 +32,9 @@ class UnknownPresetError(ValueError):
 class Series:
     """The raw samples of one signal of brokers.
 
-    metric, selector: its series; they have the label ``pod``. kind: ``counter`` or ``gauge``. part: the label whose
-    series add up, empty for none. above: only higher values count; None: all do.
+    metric, selector: its series; they have the label ``pod``. kind: ``counter`` or ``gauge``. part: the label that
+    names a part of the signal; parts are added up. It is empty if there are no parts. above: only higher values count;
+    None: all do.
     """
 
     metric: str
@@ -47,7 +48,7 @@ class Series:
 class BrokerPreset:
     """What is read about brokers. values: instant query of each signal. series: raw samples of each signal.
 
-    ahead: instant query that counts samples from the future, by more than clocks may differ.
+    ahead: instant query that counts samples that are further in the future than clocks may differ.
     """
 
     values: Mapping[str, str]
@@ -56,7 +57,7 @@ class BrokerPreset:
 
 
 def latest(series: str) -> str:
-    """Those of the `series` whose newest sample is their pod's newest.
+    """PromQL for those of the `series` whose newest sample is their pod's newest.
 
     For five minutes, a server also shows the last sample of a container or replica that is gone.
     """
@@ -85,13 +86,13 @@ def _limit(resource: str) -> str:
 
 
 def _ahead(*series: str) -> str:
-    """Counts samples further ahead than allowed. It needs a negative offset, as an instant query ends at its time."""
+    """PromQL that counts samples further ahead than allowed. Without the negative offset it would not see them."""
     return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{BEYOND}s)' for one in series)})"
 
 
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
 _SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}",node'
-_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # it has no label ``node``
+_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # if no label ``node``
 _NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
 _CPU, _TRAFFIC, _LB_CPU = (
     "container_cpu_usage_seconds_total{$container}",
@@ -102,7 +103,7 @@ _PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" f
 _TRAFFIC_TIME = {"traffic_time": f"max by (pod) (timestamp({_TRAFFIC}))"}
 _TRAFFIC_SERIES = {name: Series(f"pulsar_broker_{name}", "$broker") for name in TRAFFIC}
 _NOT_YET = 0.001
-"""Percent of CPU: a broker samples its host once a minute, and exports a lower value until its second sample."""
+"""Percent of CPU: a broker samples its host once a minute, and exports a value below this until its second sample."""
 
 _KUBERNETES = BrokerPreset(
     values={

@@ -32,7 +32,7 @@ READERS = 4
 WITHIN = 40.0
 """Seconds that a task has for all its brokers; after that it starts no further request."""
 LARGEST = 512 * 2**20
-"""The most bytes of one broker's answer."""
+"""Maximum size of one broker's answer in bytes."""
 _PIECE = 2**20
 _OK = 200
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
@@ -46,7 +46,7 @@ class StatisticsError(RuntimeError):
 class StatisticsAnswer:
     """The answers of brokers.
 
-    topics: columns of `TOPICS`; the partition is empty, as names contain it. pods: the brokers that answered.
+    topics: columns of `TOPICS`; ``partition`` is empty, because the names contain it. pods: the brokers that answered.
     failed: cause for each other pod.
     """
 
@@ -73,7 +73,7 @@ def ask_brokers(
         if unwanted():
             raise StatisticsError("the result is no longer needed")
         if url and time.monotonic() > end:
-            raise StatisticsError(f"there was no time left: others took {max(within, 0.0):g} s")
+            raise StatisticsError(f"there was no time left: other brokers took {max(within, 0.0):g} s")
         return _rows_of(url, settings, namespaces, parsing)
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="statistics") as readers:
@@ -131,8 +131,8 @@ def _body(url: str, settings: StatisticsSettings) -> bytes:
 def rows_in(answer: Mapping[str, Any], namespaces: Container[str] | None = None) -> _Rows:
     """The topics of `namespaces` (None: all) in a broker's answer.
 
-    It is ``{namespace: {bundle: {domain: {topic: statistics}}}}``. The named bundle is ignored: the hash of a topic's
-    name gives its bundle among those that Trimtab knows.
+    The answer is ``{namespace: {bundle: {domain: {topic: statistics}}}}``. Its bundles are ignored: the hash of a
+    topic's name gives the topic's bundle among those that Trimtab knows.
     """
     rows = _Rows()
     for namespace, bundles in answer.items():

@@ -1,6 +1,6 @@
 """The HTTP layer: `prometheus-api-client` on our own session, whose answers are Arrow columns.
 
-With this session, the body of the POST has the parameters (a shard's list of pods is long), a timeout is always set,
+With this session, the parameters are in the body of a POST (a shard's list of pods is long), a timeout is always set,
 retries are few and short, ``warnings`` of partial answers are kept, and every failure is a `PrometheusError` that names
 the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than a cluster's network takes to
 transfer them. It reads them up to a maximum size, and within the timeout.
@@ -35,7 +35,7 @@ _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
-_COMPLAINT = 2**16  # bytes that are read of an error's body
+_COMPLAINT = 2**16  # maximum number of bytes that are read of an error's body
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
@@ -43,10 +43,9 @@ AT_ONCE = 3
 """Queries of a shard that run at the same time. More would only wait for each other inside the server."""
 
 LARGEST = 256 * 2**20
-"""The most bytes of one answer; 1,000,000 topics read by two tasks take 100 MB each."""
+"""Maximum bytes of one answer. If two tasks read 1,000,000 topics, each answer has 100 MB."""
 LARGEST_OF_BROKERS = 16 * 2**20
-"""The most bytes of an answer about brokers alone, which the operator's process reads; 300 brokers take about 100
-kB."""
+"""Maximum bytes of an answer about brokers only, which the operator's process reads. 300 brokers take about 100 kB."""
 
 
 class PrometheusError(RuntimeError):
@@ -83,7 +82,7 @@ class ArrowResponse(requests.Response):
 class ArrowSession(StrictSession):
     """A session for `PrometheusConnect` that sends forms with credentials, and returns `ArrowResponse`.
 
-    largest: the most bytes of an answer.
+    largest: maximum bytes of an answer.
     """
 
     def __init__(self, credentials: Credentials = NO_CREDENTIALS, largest: int = LARGEST) -> None:
@@ -105,7 +104,7 @@ class ArrowSession(StrictSession):
                 )
             answer = cast("ArrowResponse", response)
             answer.__class__, answer.parser = ArrowResponse, self._parser
-            # read in one piece: joining many takes as long again
+            # read in one piece: joining many pieces takes as long again
             answer.body = joined(response.iter_content(self._largest + 1), self._largest)
             return response
 
@@ -125,7 +124,7 @@ class PrometheusClient:
     """Instant queries against one server. A context manager; threads may share it.
 
     url:     base URL, with or without a slash at its end.
-    timeout: seconds to connect, and seconds for the whole answer. largest: the most bytes of an answer.
+    timeout: seconds to connect, and seconds for the whole answer. largest: maximum bytes of an answer.
     credentials, method, partial_response: as in `PrometheusSettings`.
     """
 
@@ -162,7 +161,7 @@ class PrometheusClient:
     def clock_ahead(self) -> float | None:
         """Seconds that the server's clock was ahead of ours at its last answer, to the second; None if unknown.
 
-        This clock sets the times of a scrape's samples.
+        The server's clock gives scraped samples their times.
         """
         return self._session.clock_ahead
 

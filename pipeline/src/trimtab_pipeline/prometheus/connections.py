@@ -1,4 +1,4 @@
-"""Connections to servers: credentials, trusted authorities of TLS, and the cause of a failed connection.
+"""Connections to servers: credentials, trusted certificate authorities, and the cause of a failed connection.
 
 The time-out covers a server's whole answer, including headers. The usual time-out of `requests` covers each piece, so a
 server that sends a byte from time to time could block a task without end.
@@ -28,7 +28,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from trimtab_pipeline.api import Credentials, CredentialsError
 
 LONG = 300
-"""The most characters of a server's text in a message."""
+"""Maximum number of characters of a server's text in a message."""
 CORRECT_URL = "correct the source's url"
 """Fix for a URL that leads nowhere."""
 _PEM = "-----BEGIN"
@@ -48,7 +48,7 @@ class Signed(AuthBase):
 
 
 class _Timely(io.RawIOBase):
-    """Reader of a socket until its time-out for the whole answer has passed; then it raises `TimeoutError`."""
+    """Reads from a socket. Once its time-out for the whole answer has passed, reading raises `TimeoutError`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._raw = sock, sock.makefile("rb", buffering=0)
@@ -73,7 +73,7 @@ class _Timely(io.RawIOBase):
         super().close()
 
     def makefile(self, *_: Any) -> io.BufferedReader:
-        """This reader with a buffer, as an HTTP response requests it of a socket."""
+        """This reader with a buffer. An HTTP response calls this method of its socket."""
         return io.BufferedReader(self)
 
 
@@ -105,12 +105,12 @@ class TimelyAdapter(HTTPAdapter):
     """Connections whose time-out covers a whole answer, without retries."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Pools of such connections."""
+        """Create pools of such connections."""
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = dict(_POOLS)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Pools of such connections to a proxy."""
+        """Create pools of such connections to a proxy."""
         manager = super().proxy_manager_for(*args, **kwargs)
         manager.pool_classes_by_scheme = dict(_POOLS)
         return manager
@@ -124,11 +124,11 @@ class TlsAdapter(TimelyAdapter):
         super().__init__()
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Pools whose connections use the context."""
+        """Create pools whose connections use the context."""
         super().init_poolmanager(*args, **kwargs, ssl_context=self._context)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Pools of a proxy whose connections use the context."""
+        """Create pools for a proxy, whose connections use the context."""
         return super().proxy_manager_for(*args, **kwargs, ssl_context=self._context)
 
     def build_connection_pool_key_attributes(self, *args: Any, **kwargs: Any) -> Any:

@@ -3,8 +3,8 @@
 Each shard of each policy is a partition, whose task sends the queries and parses the answers. A failed shard does not
 fail the job, because Spark would then discard the other shards' rows. The shard's report row has the error.
 
-The requests are one option. The credentials are another one, whose name makes Spark hide its value in plans and logs.
-Only the driver and the tasks see them.
+The requests are one option of the data source, the credentials are another. Spark hides the credentials in plans and
+logs because of the name of their option. Only the driver and the tasks see them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PrometheusReader(DataSourceReader):
         self._table, self._requests, self._secrets = table, requests, secrets
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each shard of each policy."""
+        """One partition for each shard of each policy."""
         _keep_imports()
         requests: tuple[ReadRequest, ...] = _unpacked(self._requests)
         return [ShardPartition(k, shard) for k, request in enumerate(requests) for shard in range(len(request.shards))]
@@ -111,9 +111,9 @@ class PrometheusReader(DataSourceReader):
 
 @cache
 def _keep_imports() -> None:
-    """Exempt what a Python worker has imported from garbage collections.
+    """Exempt what a Python worker has imported from garbage collection.
 
-    PySpark runs one after each task, which would take 30 ms of processor time.
+    PySpark collects garbage after each task. With the imports, that would take 30 ms of processor time.
     """
     gc.freeze()
 

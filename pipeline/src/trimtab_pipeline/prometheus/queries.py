@@ -2,9 +2,9 @@
 
 Queries of bundles and topics are instant queries that aggregate with ``max by``. This fixes the label set, which the
 fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to exist more
-than once, `of_newest` leaves out those whose pod has newer samples in others. Such a query takes three times as long,
-so it is used only there. Brokers are read as raw samples, with one query per selector, and as single values, all with
-one query. Templates have the selectors of `broker_presets`, and
+than once, `of_newest` leaves out those whose pod has newer samples in other series. Such a query takes three times as
+long, so it is used only there. Brokers are read as raw samples, with one query per selector, and as single values, all
+with one query. Templates have the selectors of `broker_presets`, and
 
     $topic      the brokers' metrics of topics, whose namespace label may be Pulsar's own; `topics_in` selects topics
 """
@@ -27,7 +27,7 @@ RANGE = 5.0
 """Number of windows of raw samples to read: one complete window before the newest sample, and enough to find the scrape
 interval."""
 LOOKBACK = 300.0
-"""Seconds for which a server shows a series after its last sample; traffic is read as far back."""
+"""Seconds for which a server shows a series after its last sample. Samples of traffic are read that far back."""
 TOLD_APART = "signal"
 """The label that names the signal in the answer of `combined`."""
 
@@ -179,7 +179,7 @@ def _selector(metrics: Sequence[str], selector: str) -> str:
 def combined(values: Mapping[str, str]) -> str:
     """One query for the instant queries of several signals, whose answer names the signal in the label `TOLD_APART`.
 
-    Each has only the label ``pod``.
+    The series of each signal must have only the label ``pod``.
     """
     return " or ".join(
         f'label_replace({promql}, "{TOLD_APART}", "{signal}", "", "")' for signal, promql in values.items()
@@ -209,7 +209,7 @@ def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
 
 
 def asked_late(ahead: str, seconds: float) -> str:
-    """The check ``ahead``, if sent `seconds` after its evaluation time: it ignores samples scraped since then."""
+    """The check `ahead` for a request `seconds` after its evaluation time: it ignores samples scraped since then."""
 
     def shorter(found: re.Match[str]) -> str:
         length = int(found[1]) / (1000 if found[2] == "ms" else 1)

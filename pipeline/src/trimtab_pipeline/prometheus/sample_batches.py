@@ -1,4 +1,4 @@
-"""Answers of Prometheus as record batches of raw samples, with impossible values counted."""
+"""Converts answers of Prometheus to record batches of raw samples, and counts impossible values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
 _WHOLE = {"cpu": "total"}
-"""By label of parts: its value in the series that is the total of all parts."""
+"""By label that names parts (`Series.part`): its value in the series that is the total of all parts."""
 _PLAIN = ("", "-1")
 """Partition labels of topics without partitions."""
 Metrics = Mapping[str, tuple[str, Series]]
@@ -67,7 +67,7 @@ def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
 def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
     """Columns of `BROKER_SAMPLES`, a row for each point. Copies of a part are numbered.
 
-    A value that does not count is NaN, but its time counts.
+    A value that is not higher than `above` becomes NaN. Its time is kept.
     """
     numbers, count = Counter[tuple[str, str, str]](), list[str]()
     for one in series:
@@ -91,7 +91,7 @@ def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
     """Number of signals of brokers whose value is not a number, infinite or negative, by cause.
 
     Only samples that determine the signal's value count: the newest one of a gauge, and those of a counter in the
-    `window` (seconds) with the one before.
+    `window` (seconds) plus the last one before it.
     """
     newest: dict[tuple[str, str], RawSeries] = {}
     for one in series:
@@ -138,7 +138,7 @@ def value_rows(answers: Iterable[tuple[str, Samples]]) -> dict[str, pa.Array]:
 
 
 def good(values: pa.DoubleArray) -> tuple[pa.DoubleArray, Counter[str]]:
-    """The values, with null for those that no rate, size or count can have, and the number of these by cause."""
+    """The values, with null for those that can't be a rate, size or count, and the number of these by cause."""
     numbers = values.to_numpy(zero_copy_only=False)
     fine = np.isfinite(numbers) & (numbers >= 0)
     if fine.all():
@@ -189,7 +189,7 @@ def batch(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
 class InsideBundles:
     """Keeps the topics in some bundles: PromQL has no CRC-32, so a query selects whole namespaces.
 
-    Answers with the same labels share their topics' places.
+    If answers have the same labels, their topics are hashed only once.
     """
 
     def __init__(self, bundles: Sequence[str]) -> None:

@@ -80,7 +80,7 @@ class Samples:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The labels of an earlier answer, and the texts before its values, each from the end of the value before."""
+    """The labels of an earlier answer, and the texts between its values: each ends where a value begins."""
 
     labels: Mapping[str, pa.StringArray]
     texts: pa.StringArray
@@ -282,7 +282,10 @@ def _points(values: list[Any]) -> FloatArray:
 
 
 def _labels(result: list[dict[str, Any]], size: int) -> dict[str, pa.StringArray]:
-    """A column for each label. size: bytes of the body. Raises `ValueError` if rare labels would need far more."""
+    """A column for each label. size: bytes of the body.
+
+    Raises `ValueError` if the columns would need far more memory than the body, because most series lack most labels.
+    """
     names = sorted({name for series in result for name in series["metric"]})
     if len(names) > _MOST_LABELS or len(names) * len(result) > size:
         raise ValueError(f"the series have {len(names)} different labels")

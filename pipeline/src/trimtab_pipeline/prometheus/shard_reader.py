@@ -13,7 +13,7 @@ The last row of every shard is its report; a failed shard has nothing else. It i
     misconfigured whether a user must change a query first
     dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``)
     warnings      the server's warnings about its answers
-    notes         failed checks, and why they failed
+    notes         failed checks, limits that are NaN, and brokers without an answer, each with the cause
     clock         seconds that the server's clock is ahead of ours; null when unknown
     bundles       number of rows from the bundles' own metrics
     answered      pods whose statistics were read; null when none are read
@@ -123,7 +123,7 @@ def read_shard(
 
 
 def _topic_statistics(request: ReadRequest, secrets: Secrets, unwanted: Callable[[], bool]) -> ReadStatistics:
-    """Reads the topics in the namespaces of the request's bundles. They are optional, so it stops early."""
+    """Reads the topics in the namespaces of the request's bundles. Topics are optional, so the read stops early."""
     half = request.budget / 2  # no request starts in the second half, and none takes longer than half
     who = StatisticsSettings(secrets.brokers, min(request.statistics_timeout, half))
     return partial(ask_brokers, settings=who, namespaces=request.namespaces, within=half, unwanted=unwanted)

@@ -1,4 +1,4 @@
-"""The cycles that are due at the same time: what is read for them, and the relations that the stages take.
+"""Batches of cycles that are due at the same time: what is read for them, and the relations that the stages get.
 
 A batch is one job for the brokers and one for the bundles, however many policies it has. So Spark schedules the shards
 of all policies together.
@@ -34,7 +34,7 @@ class PolicyCycle:
     """The cycle of one policy.
 
     last: the state that it continues from. ranges: hash ranges of all bundles, if topics are summed because bundles
-    have no metrics of their own. asked, ends: its request and its deadline, in seconds of the monotonic clock.
+    have no metrics of their own. asked, ends: times of its request and its deadline, in seconds of the monotonic clock.
     past: whether it measures a past time. Of bundles it then reads only the traffic, and its topology has no owners.
     """
 
@@ -151,7 +151,7 @@ class Stages(Protocol):
 
 
 def _of_past(shard: ShardRequest) -> ShardRequest:
-    """The queries about the traffic alone. There is no check for samples from the future, as newer ones are normal."""
+    """The shard with only the traffic of its bundles and topics, and without the check for samples from the future."""
     bundles, topics = (
         {name: promql for name, promql in queries.items() if name in TRAFFIC}
         for queries in (shard.bundles, shard.topics)

@@ -1,6 +1,6 @@
 """The measurement of a batch: brokers, then bundles, then the topics of hot bundles.
 
-A policy whose source fails gets an error and no further reads; the others of the batch go on.
+A policy whose source fails gets an error and no further reads. The other policies of the batch are still measured.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trimtab_pipeline.transform.topics import topics_inside
 class Measurement:
     """What was measured for one policy.
 
-    brokers: `relations.BROKER_LOAD` of the topology's brokers. bundles: `relations.BUNDLE_LOAD`, a row each.
+    brokers: `relations.BROKER_LOAD` of the topology's brokers. bundles: `relations.BUNDLE_LOAD`, one row per bundle.
     duplicates: number of dropped rows of bundles that two pods reported.
     inside: topics of the hottest bundles, columns `INSIDE`.
     reading: seconds that the slowest shard spent on HTTP and parsing.
@@ -86,7 +86,7 @@ def _brokers(batch: Batch, stages: Stages) -> dict[str, Outcome]:
 
 
 def _bundles(batch: Batch, stages: Stages, found: Mapping[str, Any]) -> dict[str, Outcome]:
-    """The measurements with their bundles. Brokers of a shard that fails now are not trusted either."""
+    """The measurements with their bundles. If a shard's bundles can't be read, its brokers are not trusted."""
     times = [pod_times(found[one.name].brokers, one.settings, one.cycle.at) for one in batch.due]
     failed = {one.name: found[one.name].reports.failed_shards for one in batch.due}
     repeated = {one.name: found[one.name].reports.repeated for one in batch.due}

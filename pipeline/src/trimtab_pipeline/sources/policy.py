@@ -63,7 +63,7 @@ class Wanted(Protocol[T_co]):
         """The cycle to measure. Raises `OSError` when the history can't be read."""
 
     def finished(self, measured: Measurement) -> T_co:
-        """The outcome."""
+        """The outcome, from what was measured."""
 
     def failed(self) -> None:
         """React to the failure of its batch."""
@@ -73,7 +73,8 @@ class Wanted(Protocol[T_co]):
 class WantedCycle:
     """A cycle, or a refresh of the brokers, that waits for its turn.
 
-    asked, ends: its request and its deadline, in seconds of the monotonic clock. bundles: whether they are measured.
+    asked, ends: times of its request and its deadline, in seconds of the monotonic clock. bundles: whether they are
+    measured.
     """
 
     source: PolicySource
@@ -149,7 +150,7 @@ class WantedPast:
         return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
 
     def failed(self) -> None:
-        """Do nothing: it read no state."""
+        """Do nothing: this measurement read no state."""
 
 
 class MeasurementRunner(Protocol):
@@ -189,7 +190,10 @@ class PolicySource:
         return self._run(self._cycles, self.wanted(topology, at, bundles=True))
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """See `LoadSource.observe_brokers`. Only a remote Spark runs it, as this process may not reach Prometheus."""
+        """See `LoadSource.observe_brokers`. It runs on Spark only if Spark is remote, else on a thread of this process.
+
+        With a remote Spark, this process may be unable to reach Prometheus.
+        """
         return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
@@ -262,7 +266,7 @@ class PolicySource:
         return WantedCycle(self, topology, round(at, 3), now, now + self._deadline, bundles)
 
     def _wanted_past(self, topology: Topology, at: float) -> WantedPast:
-        """The minute at `at`. Its topology has no owners: the pods' metrics show which pod served a bundle then."""
+        """The measurement of the past time `at`. Its topology has no owners: metrics show which pod served a bundle."""
         now, settings = time.monotonic(), replace(self._settings, hot_bundles=0)
         unowned = replace(topology, owner=np.full_like(topology.owner, -1))
         cycle = PolicyCycle(

@@ -133,7 +133,7 @@ class SparkLoadSources:
 
 
 class SparkRunner:
-    """`MeasurementRunner` on a Spark session. The cycles that wait when the session becomes free are one batch."""
+    """`MeasurementRunner` on a Spark session. The cycles that wait when the session becomes free form one batch."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -153,13 +153,13 @@ class SparkRunner:
         return outcome
 
     def measured(self, session: SparkSession, due: Sequence[PolicyCycle], *, bundles: bool) -> dict[str, Outcome]:
-        """What `measure` finds on the session."""
+        """The result of `measurement.measure` on the session."""
         self._engine.measure(session)
         stages = SparkStages(session, self._engine.parallelism, reads_files=self._engine.reads_files)
         return measure(due, stages, bundles=bundles)
 
     def _measure_waiting(self, session: SparkSession) -> None:
-        """Measure all that wait, in the order of their turns. A batch has each name at most once."""
+        """Make all waiting measurements, in the order of their turns. A batch has each name at most once."""
         with self._lock:
             waiting = [(wanted, outcome) for wanted, outcome in self._waiting if not outcome.done()]
             self._waiting = []
@@ -171,7 +171,7 @@ class SparkRunner:
             self._run_batch(session, batch)
 
     def _run_batch(self, session: SparkSession, batch: Sequence[_Waiting]) -> None:
-        """Measure a batch, then settle its outcomes. If meanwhile no caller waits for any of them, cancel its jobs."""
+        """Measure a batch, then settle its outcomes. Its jobs are cancelled once no caller waits for any outcome."""
         ended, number = Future[None](), next(self._numbers)
         tag = f"batch-{number}"
         outcomes = [outcome for _, outcome in batch]

@@ -29,7 +29,7 @@ _UNKNOWN_THERE = {
     "INVALID_HANDLE.SESSION_NOT_FOUND",
 }
 _STOPS_WITHIN = 15.0  # seconds
-_OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared one keeps waiting after the server is back
+_OWN_CHANNEL = ("grpc.use_local_subchannel_pool", 1)  # a shared channel keeps waiting after the server is back
 
 
 class ConnectMissingError(SourceUnavailableError):
@@ -37,7 +37,7 @@ class ConnectMissingError(SourceUnavailableError):
 
 
 class ConnectedSpark:
-    """A session of its own on the server of ``settings.master``. Raises `ConnectMissingError` without gRPC."""
+    """Sessions on the Connect server ``settings.master``. The constructor raises `ConnectMissingError` without gRPC."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings, self._address = settings, without_token(settings.master)

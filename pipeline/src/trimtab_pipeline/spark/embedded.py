@@ -50,10 +50,10 @@ class EmbeddedSpark:
         require_java()
         self._settings = settings
         self._folder = folder
-        self._log, self._log_begin = folder / "spark.log", 0  # what is before comes from earlier JVMs
+        self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote the text before that position
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
-        """A session on a new JVM. Raises `SourceUnavailableError` if it was `closed` meanwhile, or does not start."""
+        """A session on a new JVM. Raises `SourceUnavailableError` if Spark does not start, or is `closed` meanwhile."""
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -82,11 +82,14 @@ class EmbeddedSpark:
         if gateway is None or stopped is False:
             return ""
         if stopped:
-            return f"{self._settings.master} gave Spark up ({self._reason() or 'no reason'}); starting another driver"
+            return (
+                f"{self._settings.master} dropped the application ({self._reason() or 'no reason'}); "
+                "starting another driver"
+            )
         return f"Spark's JVM is gone ({self._cause(_ended(gateway.proc))}); starting another one"
 
     def _reason(self) -> str:
-        """Why a cluster ended the context, as this JVM logged it; empty if it did not.
+        """Why a cluster stopped the context, as this JVM logged it; empty if it logged nothing.
 
         Python's error says only that the context has stopped.
         """
@@ -122,7 +125,7 @@ class EmbeddedSpark:
         warnings.filterwarnings(
             "ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning
         )  # `await_stop` logs it
-        with suppress(Py4JError, ConnectionError):  # killed, as it did not stop
+        with suppress(Py4JError, ConnectionError):  # `await_stop` has killed the JVM
             session.stop()
         if gateway is not None:
             _end_jvm(gateway)
@@ -138,7 +141,7 @@ class EmbeddedSpark:
 
 
 def _hush_py4j() -> None:
-    """Silence Py4J, which logs a stack trace for each call that the JVM does not answer, and raises an error anyway.
+    """Silence Py4J, which logs a stack trace for each call that the JVM does not answer, although it raises an error.
 
     At DEBUG it would log all traffic, with credentials.
     """
@@ -191,7 +194,7 @@ def _kill_all(option: str) -> None:
 
 
 def _end_jvm(gateway: Any) -> None:
-    """Stop the JVM behind `gateway`, which PySpark would keep until the process exits, and drop it."""
+    """Stop the JVM of `gateway`, and remove PySpark's references to it. PySpark keeps both until the process exits."""
     with suppress(Py4JError, OSError):  # it is gone already
         gateway.shutdown()
     gateway.proc.stdin.close()  # the JVM exits when its standard input ends
@@ -215,7 +218,7 @@ def hangs(pid: int, over: Callable[[float], bool]) -> bool:
     before = _seconds_runnable(pid)
     while not over(_LOOK_EVERY):
         now, total = time.monotonic(), _seconds_runnable(pid)
-        if abs(total - before) > _WORK or _waits_for_disk(pid):  # less: a thread has ended
+        if abs(total - before) > _WORK or _waits_for_disk(pid):  # a lower total: a thread has ended
             active, before = now, total
         if now > min(active + _IDLE, begin + _AT_MOST):
             return True

@@ -17,7 +17,7 @@ from trimtab_pipeline.api import SourceUnavailableError
 
 
 def _of_spark() -> tuple[type[Exception], ...]:
-    """Errors of PySpark; none if it is not installed. `pyspark-client` has no JVM, and so not its errors."""
+    """Errors of PySpark; none if it is not installed. The package `pyspark-client` has no JVM, so no errors of Py4J."""
     if find_spec("pyspark") is None:
         return ()
     from pyspark.errors import PySparkException  # noqa: PLC0415  (as above)
@@ -72,8 +72,8 @@ def described(error: BaseException) -> str:
     """The cause in one line, without a token.
 
     That is the last line of the last traceback of a worker's Python, else gRPC's details, else the innermost Java
-    exception, else the error's type and first line. For workers without this package, or with another version, Python's
-    import error is the relevant one.
+    exception, else the error's type and first line. If a worker lacks this package or has another version of it, the
+    cause is Python's import error.
     """
     text = without_token(_text(error).strip())
     if foreign := _FOREIGN.findall(text):

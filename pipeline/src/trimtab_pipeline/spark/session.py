@@ -8,8 +8,8 @@ No call of PySpark has a deadline, so a Spark that hangs would block that thread
 does not answer a question, does not start, or does not end an interrupted job: its JVM is killed, or its connection
 closed. Then every call that waits for it fails, and the next job starts another session.
 
-For ``local[N]``, the number of parallel tasks is known. A cluster grows and shrinks, so a remote Spark is asked for it
-once a minute. Each time, the number of shuffle partitions is set to it.
+For ``local[N]``, the number of parallel tasks is known. A cluster grows and shrinks, so a remote Spark is asked for
+this number once a minute. Each time, the number of shuffle partitions is set to the answer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOCK = "in-use"
 _INTERRUPT_EVERY = 0.3  # seconds
 _MEASURE_EVERY = 60.0  # seconds
 _ANSWERS_WITHIN = 30.0  # seconds for a question that needs no task; a busy machine needs several
-_STARTS_WITHIN = 300.0  # seconds; a busy machine needs one minute or two, an unreachable master one more
+_STARTS_WITHIN = 300.0  # seconds; a busy machine needs one minute or two, an unreachable master one minute more
 _ENDS_WITHIN = 300.0  # seconds for a job that is being interrupted; a cold JVM on a busy machine needs one minute
 T = TypeVar("T")
 Job = Callable[[SparkSession], T]
@@ -49,7 +49,7 @@ Job = Callable[[SparkSession], T]
 class Scratch:
     """A folder below `parent` (default: the system's temporary folder), locked while this process runs.
 
-    A new one removes the folders of processes that have exited or were killed: the kernel releases their locks.
+    The constructor removes the folders of processes that have exited or were killed: the kernel releases their locks.
     """
 
     def __init__(self, parent: Path | None = None) -> None:
@@ -59,7 +59,7 @@ class Scratch:
         aside = self.folder / f"{_LOCK}.new"
         self._lock = aside.open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        aside.rename(self.folder / _LOCK)  # a file of this name was always locked
+        aside.rename(self.folder / _LOCK)  # so there is never an unlocked file of this name
 
     def remove(self) -> None:
         """Remove the folder and what is in it. Idempotent."""
@@ -107,7 +107,7 @@ def _backend(settings: SparkSettings, folder: Path) -> Spark:
 class Engine:
     """A Spark session in its own thread; the constructor starts it in the background.
 
-    Raises `JavaMissingError` without Java, or `ConnectMissingError` for a Connect server without a client.
+    Raises `JavaMissingError` if Java is missing, or `ConnectMissingError` if the client of a Connect server is missing.
     """
 
     def __init__(self, settings: SparkSettings) -> None:
@@ -193,7 +193,7 @@ class Engine:
         return as_source_error(error)
 
     def measure(self, session: SparkSession) -> None:
-        """Learn the parallelism of a remote Spark, which changes, and shuffle into as many partitions."""
+        """Ask a remote Spark for its current parallelism, and set the number of shuffle partitions to it."""
         if self.settings.remote and time.monotonic() >= self._measure_at:
             self._parallelism = parallelism(session)
             session.conf.set("spark.sql.shuffle.partitions", self._parallelism)
@@ -213,7 +213,7 @@ class Engine:
             timer.cancel()
 
     def _timer(self, seconds: float, why: str) -> threading.Timer:
-        """Gives this Spark up after `seconds`, unless it is cancelled."""
+        """A timer that has started, and gives this Spark up after `seconds`."""
         timer = threading.Timer(seconds, self._give_up, (self._starts, why))
         timer.daemon = True
         timer.start()
@@ -311,7 +311,7 @@ def unavailable(done: Future[Any]) -> bool:
 def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
     """Call `interrupt` repeatedly until `ended`, in its own thread: it blocks, and the caller may run an event loop.
 
-    It repeats because it finds nothing to cancel while a job is on its way from Python to the JVM.
+    A single call could find nothing to cancel, because a job may be on its way from Python to the JVM.
     """
 
     def insist() -> None:

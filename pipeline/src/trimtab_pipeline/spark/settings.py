@@ -81,7 +81,7 @@ class SparkSettings:
             "spark.sql.adaptive.enabled": "false",  # plans are small and known; adaptation costs more than it gains
             "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
             "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # groups; the default is 128
-            "spark.sql.ui.explainMode": "simple",  # text for an unused UI, written for each statement
+            "spark.sql.ui.explainMode": "simple",  # each statement writes this text, for an unused UI
         }
 
     def driver_options(self, folder: Path, log_config: Path) -> dict[str, str]:
@@ -96,7 +96,7 @@ class SparkSettings:
                 "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
                 f"-Dtrimtab.log={folder / 'spark.log'}",
                 "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger function would go to the disk
-                "spark.buffer.pageSize": "1m",  # each sort and hash table takes one; the default is 16 MB
+                "spark.buffer.pageSize": "1m",  # each sort and hash table takes a page; the default is 16 MB
                 "spark.local.dir": str(folder),
                 "spark.python.task.killTimeout": "200ms",  # a cancelled query must not delay later cycles
                 "spark.python.unix.domain.socket.enabled": "true",
@@ -137,9 +137,9 @@ class SparkSettings:
 
 
 def _own_address(host: str, port: int) -> str:
-    """Address of this machine on its way to `host`. Nothing is sent: a datagram socket only looks up the route.
+    """Address from which this machine reaches `host`. Nothing is sent: a datagram socket only looks up the route.
 
-    Raises `SourceUnavailableError` when there is none.
+    Raises `SourceUnavailableError` when there is no route.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

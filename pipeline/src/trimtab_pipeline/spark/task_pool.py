@@ -24,7 +24,7 @@ from trimtab_pipeline.spark.settings import SparkSettings
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 Report = Callable[[float], None]
-"""Is called with the ratio 0-1 of a call that is done."""
+"""Is called with the completed fraction (0-1) of a call."""
 
 _WHOLE = 7 * 86_400.0  # seconds that a job may take
 _START = 120.0  # seconds that the session may take to start
@@ -36,8 +36,8 @@ _RESULT = "item int, result binary"
 class TaskPool:
     """A Spark session that calls functions.
 
-    master, memory: as in `SparkSettings`. Raises `ValueError` for a wrong one, and `SourceUnavailableError` without the
-    Java, or the client, that the master needs.
+    master, memory: as in `SparkSettings`. Raises `ValueError` for a wrong one, and `SourceUnavailableError` if the Java
+    or the client that the master needs is missing.
     """
 
     def __init__(self, master: str, memory: str = "700m") -> None:
@@ -54,7 +54,7 @@ class TaskPool:
     def map(self, function: Callable[[I, Report], R], items: Sequence[I], report: Report) -> list[R]:
         """The results of ``function(item, report)``, in the order of `items`.
 
-        report: is called with the ratio of all work that is done. On remote executors only completed tasks count.
+        report: is called with the completed fraction of all work. On remote executors only completed tasks count.
         Raises what a call raised, as `SourceUnavailableError`.
         """
         with tempfile.TemporaryDirectory(prefix="trimtab-tasks-") as folder:
@@ -69,7 +69,7 @@ class TaskPool:
 
 
 class _Call:
-    """Calls the function for the items that a task gets. folder: for files with the progress of each, or None."""
+    """Calls the function for the items that a task gets. folder: for files with the progress of each item, or None."""
 
     def __init__(self, function: Callable[[Any, Report], Any], items: list[Any], folder: Path | None) -> None:
         self.function, self.items, self.folder = function, items, folder
@@ -102,7 +102,7 @@ class _Progress(Protocol):
         """The job begins on `session`."""
 
     def done(self) -> float:
-        """Ratio 0-1 of the job that is done."""
+        """Completed fraction (0-1) of the job."""
 
 
 class _FileProgress:

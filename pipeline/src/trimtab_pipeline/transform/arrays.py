@@ -22,7 +22,7 @@ def floats(table: pa.Table, name: str) -> FloatArray:
 def block(table: pa.Table, names: Iterable[str]) -> FloatArray:
     """(n, k) values of these columns, NaN where one is null.
 
-    They are stored column after column, so what is computed for each row and used for all columns is fast.
+    The array is stored column by column, so arithmetic with one value per row, such as a weight, is fast.
     """
     columns = [table[name].to_numpy() for name in names]
     found = np.empty((len(columns), len(table)))

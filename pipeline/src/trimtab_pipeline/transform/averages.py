@@ -1,12 +1,13 @@
-"""The state of each bundle after a cycle: new samples joined with the last state, as columns.
+"""Computes the state of each bundle after a cycle from new samples and the last state.
 
-It has the same rules as `sql/averages.sql`, in numpy.
+The rules are those of `sql/averages.sql`, in numpy.
 
 Averages are exponential in time. A sample that is `dt` seconds newer than the last one gets the weight
 ``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. `dt` is the
 difference of the samples' timestamps: when Prometheus repeats its newest sample, the weight is 0. The first average is
 the first sample, and the nth sample has at least the weight ``1 / n``; otherwise the first sample would determine the
-long average for an hour. If a signal of a sample is unknown, the sample changes no average, so that all are of one age.
+long average for an hour. If a signal of a sample is unknown, the sample changes no average, so all averages of a bundle
+have the same age.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. Use
 averages by samples to get Pulsar's decisions: they add one sample per cycle and ignore timestamps. A new bundle begins

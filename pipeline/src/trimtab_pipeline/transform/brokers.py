@@ -32,7 +32,7 @@ _PERCENT = 100.0
 
 
 def expected_samples(targets: pa.Table) -> pa.Table:
-    """`relations.TARGETS` -> `columns.BROKER_SAMPLES`: what is known of each pod before it is measured.
+    """`relations.TARGETS` -> `columns.BROKER_SAMPLES`: what is known about each pod before it is measured.
 
     The SQL rules read these rows together with the measured ones. A row of the kind ``expected`` stands for each
     resource that a broker may have. Each other row has one value: a declared limit (``cpu_declared``), a time of the

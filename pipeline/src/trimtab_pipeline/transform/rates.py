@@ -1,4 +1,4 @@
-"""Values of raw samples: the newest value of a gauge, the rate of a counter, and how well the samples cover it.
+"""Computes values from raw samples: the newest value of a gauge, the rate of a counter, and the time that was covered.
 
 The rules are those of `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of
 it has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the
@@ -8,7 +8,7 @@ A *pair* is two consecutive samples of a series. It covers the time between them
 
 - the samples are further apart than the window: too little is known of the time between them;
 - the counter was reset between them, or may have been: it is so small that a new process can have counted that far;
-- it is the only pair of its series: only another one shows how fast a process counts.
+- it is the only pair of its series: only another pair shows how fast a process counts.
 
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
@@ -144,7 +144,7 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
         "last": np.where(np.isnan(newest), each.high(value), value[each.end]),
         "interval": np.fmin(each.high(step), _APART * each.median(step)),
         "cover": each.sum(np.where(covers, step, 0.0)),
-        "gained": each.sum(np.where(covers, gained, 0.0)),  # unknown if a value in the window is
+        "gained": each.sum(np.where(covers, gained, 0.0)),  # NaN if a value in the window is NaN
         "samples": each.sum(inside),
         "resets": each.sum(inside & (gained < 0)),
         "recent": each.sum(recent),
@@ -189,7 +189,8 @@ def _counted_parts(series: Columns, keys: _Keys) -> Columns:
     order = np.lexsort((series["code"], value, time, part))
     ordered, each = _taken(series, order), _Groups(part[order])
     one = _taken(ordered, each.end)
-    copies = each.sum(ordered["time"] > one["begin"][each.group])  # a series that ended before is no copy
+    # A series that ended before the chosen one began is no copy.
+    copies = each.sum(ordered["time"] > one["begin"][each.group])
     return one | {"copies": np.fmax(copies, 1.0)}
 
 

@@ -1,6 +1,6 @@
-"""The relations between the stages of the pipeline, by the names that the SQL texts read.
+"""The relations (tables) that the stages of the pipeline exchange, with the names that they have in the SQL texts.
 
-`Cycle` is a row of one of them: the settings and the time of a policy's cycle.
+`Cycle` is a row of `CYCLES`: the settings and the time of a policy's cycle.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
 """``state``: the bundles of each policy after its last cycle."""
 
 BUNDLE_LOAD = pa.schema([("policy", pa.string()), *BUNDLE_STATE, ("report", pa.string())])
-"""The bundles after a cycle, and the reports of the shards. A row without bundle and report counts in ``topics`` the
-topics outside all bundles."""
+"""The bundles after a cycle, and the reports of the shards. In a row without bundle and report, ``topics`` is the
+number of topics outside all bundles."""
 
 
-_HORIZON = 3.0  # long time constants after which a state no longer matters
+_HORIZON = 3.0  # multiple of the long time constant; older states no longer matter
 
 
 @dataclass(frozen=True, slots=True)

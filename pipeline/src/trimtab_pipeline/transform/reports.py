@@ -87,7 +87,7 @@ class ShardReports:
         return tuple(sorted({text for report in self.reports for text in report["warnings"]}))
 
     def notes(self, max_clock_skew: float) -> tuple[str, ...]:
-        """Failed checks, and a server's clock that differs from ours by more than `max_clock_skew` seconds."""
+        """The notes of all shards, and one if a server's clock differs from ours by more than `max_clock_skew` s."""
         notes = {text for report in self.reports for text in report.get("notes", ())}
         clocks = [report["clock"] for report in self.reports if report.get("clock") is not None]
         skew = max(clocks, key=abs, default=0.0)
@@ -104,7 +104,7 @@ class ShardReports:
 
     @property
     def repeated(self) -> set[str]:
-        """Pods whose own metrics have several series of the same thing."""
+        """Pods whose own metrics have several series of the same signal."""
         return {pod for report in self.reports for pod in report.get("repeated", ())}
 
     @property

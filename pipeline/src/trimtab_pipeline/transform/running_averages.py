@@ -15,7 +15,7 @@ from trimtab_strategies.usage import LONG_WINDOW
 
 @dataclass
 class RunningAverages:
-    """The running averages of bundles, from one cycle to the next. seen: epoch s of the last cycle that has each."""
+    """The running averages of bundles. seen: epoch s of the last cycle in which each bundle was measured."""
 
     names: tuple[str, ...] = ()
     before: Before = field(default_factory=lambda: _unknown(0))
@@ -41,7 +41,7 @@ class RunningAverages:
         return self.before
 
     def _bring(self, names: tuple[str, ...]) -> None:
-        """Sort everything in the order of `names`."""
+        """Bring all rows into the order of `names`."""
         known = {name: row for row, name in enumerate(self.names)}
         rows = np.array([known.get(name, -1) for name in names], dtype=np.int64)
         self.before, self.names = _only(self.before, rows), names

@@ -33,8 +33,8 @@ def targets(
 ) -> pa.Table:
     """`relations.TARGETS` of the brokers in `topology`.
 
-    shards: the pods of each. last: `columns.BROKER_STATE` of the last cycle. Its times before `not_before` (epoch s) do
-    not count.
+    shards: the pods of each shard. last: `columns.BROKER_STATE` of the last cycle. Its times before `not_before`
+    (epoch s) do not count.
     """
     shard = {pod: number for number, pods in enumerate(shards) for pod in pods}
     row = positions(pa.array(topology.pods, pa.string()), last["pod"])
@@ -82,8 +82,8 @@ def snapshot(
 ) -> ClusterLoad:
     """The snapshot at `at` (epoch seconds) of one policy.
 
-    brokers: `relations.BROKER_LOAD`. bundles: `relations.BUNDLE_LOAD`, a row each (`one_row_each`). inside: topics of
-    hot bundles, columns `INSIDE`. duplicates: number of dropped rows of bundles.
+    brokers: `relations.BROKER_LOAD`. bundles: `relations.BUNDLE_LOAD`, one row per bundle (`one_row_each`). inside:
+    topics of hot bundles, columns `INSIDE`. duplicates: number of dropped rows of bundles.
     """
     rows = _in_order(brokers, topology)
     counts = reports.dropped + dropped(rows) + Counter({str(Drop.DUPLICATE): duplicates})

@@ -1,4 +1,4 @@
-"""The bundle of each topic: the hash ranges of all bundles, and the position of topics among them.
+"""Finds the bundle of each topic by the hash ranges of all bundles.
 
 On Spark the ranges are a table: `sql/topics.sql` joins it with the topics. Without Spark `HashRanges.place` does the
 same. Names are parsed on Arrow's buffers; only CRC-32 runs in Python, with one call of `zlib` per name.
@@ -33,7 +33,7 @@ class HashRanges:
 
     namespaces, pods: the names that `namespace` and `owner` refer to.
     namespace, owner: (b,) row of the namespace; row of the pod that should own it, or -1.
-    lower, upper: (b,) first hash, and first hash after the bundle.
+    lower, upper: (b,) first hash of the bundle, and first hash after it.
     row: (b,) position among the original names.
     """
 

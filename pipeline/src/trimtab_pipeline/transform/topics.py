@@ -1,4 +1,4 @@
-"""Topics summed up to bundles, idle bundles, and the hottest bundles.
+"""Adds up topics to bundles, finds idle bundles, and selects the hottest bundles.
 
 `summed` has the same rules as `sql/topics.sql`, in numpy.
 """
@@ -56,7 +56,7 @@ def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
 
 
 def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Bundles without a topic: no pod reported them, although their owner would have.
+    """Bundles without a topic: no pod reported them, although their owner reports all of its topics.
 
     Their pod is empty, because no pod reports them.
     """

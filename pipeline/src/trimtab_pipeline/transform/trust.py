@@ -1,7 +1,7 @@
 """Trust in samples: all reasons why samples are not used, a verdict on each broker, and its text for users.
 
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
-- Its part of the source answered.
+- The queries about its shard got an answer.
 - Its newest samples are recent, and not from the future.
 - No container of its pod has just started, unless the broker reports its usage itself.
 - Each resource that this cluster measures is known and possible, and has a limit.
@@ -32,7 +32,7 @@ from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatA
 
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
 _BUSY = 5.0  # seconds by which a busy machine may be late, however short the intervals are
-_BLIND = 3.0  # this fraction (1/3) of the window may lack samples at its end, however short their intervals are
+_BLIND = 3.0  # up to 1/3 of the window may lack samples at its end, however short the intervals are
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "restarted", "resets")
@@ -44,7 +44,7 @@ class Drop(StrEnum):
     """Why samples were not used, or were changed: the causes in `DataQuality.dropped`. Comments say what is counted."""
 
     NAN = "NaN"  # samples that are not a number
-    INFINITE = "Infinite"  # samples
+    INFINITE = "Infinite"  # infinite samples
     NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
     ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
@@ -130,7 +130,7 @@ def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
     """Brokers with samples from the future, too few samples, a restarted container, or too many counter resets.
 
     A counter does not show every restart: if the broker restarts between two samples, the newer sample may already be
-    above the older one. A start in the future comes from a wrong clock. It counts, too, if it is near.
+    above the older one. A start in the near future counts, too, because it comes from a wrong clock.
     """
     samples, since = floats(loads, "samples"), np.abs(cycle.at - floats(loads, "started"))
     asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
@@ -283,7 +283,7 @@ def _of_resource(name: str, resource: str) -> dict[str, _Kind]:
 
 
 _KINDS = {
-    "partial": _Kind(Reason.PARTIAL_DATA, _says("its part of the source did not answer")),
+    "partial": _Kind(Reason.PARTIAL_DATA, _says("the query for its group of brokers got no answer")),
     "shared_pod": _Kind(Reason.UNTRUSTED, _says("another broker names its pod {row[pod]}, too"), Drop.DUPLICATE),
     "never": _Kind(Reason.NO_LOAD_DATA, _says("never measured")),
     "gone": _Kind(

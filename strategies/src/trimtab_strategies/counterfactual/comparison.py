@@ -28,11 +28,11 @@ DAYS = 7
 """With fewer whole days there is no verdict."""
 
 JUDGED = 28
-"""The number of last whole days that the verdict uses. Older ones count in the totals only."""
+"""Maximum number of whole days that the verdict uses: the newest ones. Older days count in the totals only."""
 
 _DAY = 86400.0
-_WHOLE = _DAY / 2  # the least number of measured seconds in a whole day
-_LONGEST = 2.0  # the most intervals that a cycle stands for: a longer gap counts for neither policy
+_WHOLE = _DAY / 2  # minimum number of measured seconds in a whole day
+_LONGEST = 2.0  # maximum number of intervals that a cycle stands for; the rest of a longer gap does not count
 
 
 class Better(StrEnum):
@@ -45,7 +45,7 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """The sums of one of the two policies. moves: bundles moved for balance. clients: those that were disconnected.
+    """The sums of one side: one of the two policies. moves: bundles moved for balance. clients: those disconnected.
 
     area: points between the busiest and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
     """

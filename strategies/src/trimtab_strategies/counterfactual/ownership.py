@@ -27,7 +27,7 @@ class OwnerChange(NamedTuple):
 
 
 class VirtualOwner(NamedTuple):
-    """An owner that a bundle only has virtually. moved: epoch seconds of its last virtual move, NaN if never moved."""
+    """The owner that a policy would have set. moved: epoch seconds of the bundle's last virtual move, NaN if never."""
 
     broker: str
     moved: float
@@ -77,7 +77,7 @@ class VirtualOwners:
     ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     moved: FloatArray = field(default_factory=lambda: np.empty(0))
     brokers: dict[str, int] = field(default_factory=dict)
-    _last: tuple[IntArray, IntArray, IntArray] | None = None  # `ids`, the row of each broker, and the owners of these
+    _last: tuple[IntArray, IntArray, IntArray] | None = None  # the last `ids`, row of each broker, and result
 
     @classmethod
     def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
@@ -146,7 +146,7 @@ class VirtualOwners:
                 self.moved[row] = load.now
 
     def displaced(self, load: ClusterLoad) -> dict[str, VirtualOwner]:
-        """The bundles of `load` (the last cycle) whose real owner is another one. Unowned ones are left out."""
+        """The bundles of `load` (the last cycle) whose virtual owner is a broker other than the real owner."""
         then = np.append(numbers(load.brokers.names, self.brokers), -1)[load.bundles.owner]
         brokers = list(self.brokers)
         rows = np.flatnonzero((self.ids != then) & (self.ids >= 0))

@@ -36,8 +36,7 @@ class RecordedCycle:
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
     slope: (n,) cores per byte/s of work. recent: the last minutes of the bundles, as in `RecentSamples`.
-    sketches: by bundle, the parts of its range where they are known: (t, 4) first hash, number of hashes, topics,
-    bytes/s.
+    sketches: by bundle, the parts of its range if known: (t, 4) first hash, number of hashes, topics, bytes/s.
     """
 
     load: ClusterLoad
@@ -58,7 +57,7 @@ class RecordedCycle:
         return float(self.work.sum())
 
     def brokers_with(self, owner: IntArray) -> Brokers:
-        """The brokers as they would have been measured with these owners (m,), rows; -1: no broker serves a bundle."""
+        """The brokers as they would have been measured with these owners: (m,) rows of brokers, -1 for none."""
         then, brokers = self.load.bundles.owner, self.load.brokers
         moved = np.flatnonzero(owner != then)
         if not len(moved):

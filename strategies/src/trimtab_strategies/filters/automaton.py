@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 KEPT = 1024
-"""The most transitions that a graph caches. When the cache is full, it is emptied."""
+"""Maximum number of transitions that a graph caches. When the cache is full, it is emptied."""
 
 _NONE: frozenset[int] = frozenset()
 
@@ -72,7 +72,7 @@ Part = Letter | Edge | Lookaround | Chain | Alternatives | Repeat
 
 
 def steps_of(part: Part) -> int:
-    """Number of steps of `part` with its repetitions written out. One letter costs at most so many visits.
+    """Number of steps of `part` with its repetitions written out. One letter costs at most that many visits.
 
     Never 0: a repeated empty part costs memory and time, too.
     """

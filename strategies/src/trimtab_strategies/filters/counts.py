@@ -1,6 +1,6 @@
-"""Numbers of topics, and of bundles of a namespace or group, per broker; and namespaces' preferences, which use them.
+"""Counts the topics, and the bundles of a namespace or group, on each broker. Namespaces' preferences use the numbers.
 
-They are counted once per snapshot, and updated as bundles are placed.
+Everything is counted once per snapshot, and updated as bundles are placed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BundlesPerBroker:
         return counts
 
     def of_group(self, group: str, *, by_bundle: bool) -> IntArray:
-        """Number of namespaces of an anti-affinity group on each broker, (n,); with `by_bundle` number of bundles."""
+        """Number of namespaces (`by_bundle`: of bundles) of an anti-affinity group on each broker, (n,)."""
         key = (group, by_bundle)
         if key not in self._by_group:
             counts = [self.bundles_of(space) for space in self._groups.get(group, ())]

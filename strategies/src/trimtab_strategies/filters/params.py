@@ -27,14 +27,14 @@ class SelectionParams(WeightedParams):
     Pulsar: loadBalancerBrokerMaxTopics"""
     distribute_evenly: bool = True
     """Keep only the brokers with the fewest bundles of the namespace. Only `Modular` does this. For bundles of
-    `pulsar/system` this filter always applies there.
+    `pulsar/system` it always does.
     Pulsar: loadBalancerDistributeBundlesEvenlyEnabled"""
     prefer_later_versions: bool = False
     """Keep only the brokers that run the latest version found among the candidates.
     Pulsar: preferLaterVersions"""
     overload_threshold: Percent = 85
-    """Percent of weighted usage above which a broker is overloaded. If the chosen one is, `Modular` chooses again. A
-    broker above it does not count as having room in a namespace's zone.
+    """Percent of weighted usage above which a broker is overloaded. If the chosen broker is overloaded, `Modular`
+    chooses again. A namespace's `zone` does not prefer overloaded brokers.
     Pulsar: loadBalancerBrokerOverloadedThresholdPercentage"""
     failure_domains: bool = False
     """Keep the namespaces of an anti-affinity group apart by failure domain first, then by broker.

@@ -25,10 +25,10 @@ from trimtab_strategies.filters.automaton import (
 )
 
 LARGEST = 2000
-"""The most characters of a pattern, and the most steps with its repetitions written out."""
+"""Maximum number of a pattern's characters, and of its steps with repetitions written out."""
 
 DEEPEST = 50
-"""The most groups nested within each other."""
+"""Maximum depth of nested groups."""
 
 _SIGN = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^}]*\}|0[0-7]{0,2}|[0-7]{3}|[1-9][0-9]?|.)"

@@ -3,12 +3,12 @@
 Each filter is a mask over the remaining brokers. Each broker that it removes gets the filter's reason. After the
 filters, both pipelines apply what the namespace prefers (`NamespacePreferences`).
 
-Modular: policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load manager, version.
-When no broker is left, or a version can't be read, all brokers that the policies allow are candidates. If the chosen
-broker is overloaded, the placement chooses once more among all that the policies allow, not only among those with room.
+Modular applies isolation policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load
+manager and version. When no broker is left, or a version can't be read, all brokers that the policies allow are
+candidates. If the chosen broker is overloaded, the placement chooses once more among all that the policies allow.
 
-Extensible: load manager, topic limit, version (skipped if one can't be read), anti-affinity, policies. An empty result
-stays empty, and the placement chooses once.
+Extensible applies load manager, topic limit, version (skipped if one can't be read), anti-affinity and isolation
+policies. An empty result stays empty, and the placement chooses once.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.ModularLoadManagerImpl.selectBroker` and
 `...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Differences: pending and planned moves count as
@@ -70,8 +70,9 @@ class ActiveSelection(ABC):
         """The choice of `placement` among the candidates in `brokers` (rows); empty without a candidate.
 
         memory: that of the placement. predicted: the cluster with the load after the moves planned so far. barred:
-        those of `brokers` that receive nothing more now, because their cap is reached. They still count as available
-        to the policies. Otherwise bundles would go to secondary brokers once the primary ones have reached their cap.
+        those of `brokers` that receive nothing more now, because their cap is reached. To isolation policies they still
+        count as available. Otherwise bundles would go to secondary brokers once the primary ones have reached their
+        cap.
         """
 
     def kinds(self) -> IntArray:
@@ -129,9 +130,10 @@ class ActiveSelection(ABC):
         return None if self.group_may_leave(bundle, allowed) else Reason.ANTI_AFFINITY
 
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
-        """Whether a bundle of an anti-affinity group may leave its owner: not if all `candidates` (rows) have as many.
+        """Whether the bundle's anti-affinity group lets it leave its owner.
 
-        As in Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
+        It stays if all `candidates` (rows) have the same number of the group, above 0. As in Pulsar, it then stays even
+        if the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None
@@ -183,7 +185,7 @@ class ActiveSelection(ABC):
         return frozenset(bundle for name, bundle in topics if name.startswith("non-persistent://"))
 
     def _apart(self, bundle: int) -> Rule:
-        """The rule of anti-affinity: brokers with the least of the group, in failure domains with the least of it."""
+        """The rule of anti-affinity: brokers with the fewest of the group, in the failure domains with the fewest."""
         counts = self.counts.of_group(self._group(bundle), by_bundle=self._group_by_bundle)
 
         def apart(rows: IntArray) -> BoolArray:
@@ -214,7 +216,7 @@ class ActiveSelection(ABC):
 
 
 class _Modular(ActiveSelection):
-    """The modular manager's pipeline, see the module."""
+    """The modular manager's pipeline, as at the top of this module."""
 
     _group_by_bundle = False
 
@@ -298,7 +300,7 @@ class _Modular(ActiveSelection):
 
 
 class _Extensible(ActiveSelection):
-    """The extensible manager's pipeline, see the module."""
+    """The extensible manager's pipeline, as at the top of this module."""
 
     _group_by_bundle = True
 
@@ -366,7 +368,7 @@ Rule = Callable[[IntArray], BoolArray]
 
 
 def narrowed(verdict: Verdict, brokers: IntArray, rule: Rule, reason: Reason) -> Verdict:
-    """The verdict after applying `rule` to the remaining brokers; unchanged if none remains."""
+    """The verdict after `rule` was applied to the brokers that are still allowed; unchanged if there are none."""
     within = verdict.allowed
     rows = brokers[within]
     kept = rule(rows) if len(rows) else within[:0]

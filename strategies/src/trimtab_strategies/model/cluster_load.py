@@ -1,7 +1,7 @@
 """`ClusterLoad`: one snapshot of the cluster, as read-only numpy arrays.
 
-Rows are brokers or bundles; a name is its row's position in ``names``. Arrays are float64 and made read-only on
-construction, so a strategy can't change the input of the next one. NaN means *unknown* everywhere, never zero.
+Rows are brokers or bundles; ``names`` has the name of each row. Arrays are float64 and made read-only on construction,
+so a strategy can't change the input of the next one. NaN means *unknown* everywhere, never zero.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Brokers:
                    which counts as 0 % (Pulsar does the same); NaN usage means unknown.
     traffic:       (n, 4) columns `TRAFFIC`, the broker's own totals, which may differ from the sum over its bundles.
     age:           (n,) seconds since the newest sample, +inf if there never was one.
-    ready, schedulable, trusted: (n,) whether it is alive; may receive bundles; has reliable data.
+    ready, schedulable, trusted: (n,) whether the broker is alive; may receive bundles; has reliable data.
     """
 
     names: tuple[str, ...]
@@ -248,7 +248,7 @@ class Topics:
 
 
 NO_TOPICS = Topics((), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty((0, len(TRAFFIC))))
-"""The topics when those of no bundle are known."""
+"""The value of `ClusterLoad.topics` if no bundle's topics are known."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +329,8 @@ class DataQuality:
 class ClusterLoad:
     """The whole snapshot. now: epoch seconds at which the samples were evaluated.
 
-    traits: by name of broker; policies: by namespace. Names without one may be absent.
+    traits: by broker's name. policies: by namespace. A broker without traits, or a namespace without a policy, may be
+              absent.
     publish_gaps: by namespace, median seconds for which a move interrupts publishers; only where that was measured.
     withheld: by name, bundles that balancing must leave where they are, and why.
     recent:   the last minutes, with the rows of `brokers` and `bundles`; None if they are not kept.

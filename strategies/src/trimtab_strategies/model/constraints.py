@@ -28,7 +28,7 @@ class BrokerTraits:
 
 
 UNKNOWN_TRAITS = BrokerTraits()
-"""Traits of a broker of which none are known."""
+"""The traits of a broker about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

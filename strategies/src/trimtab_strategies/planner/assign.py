@@ -49,8 +49,8 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
     bundles. `reason` is the reason of every move. A bundle that no broker may have (by `selection`, or by the rules of
     its namespace) waits.
 
-    restarted: names of the brokers that have already restarted while others have yet to. The least used of them comes
-    first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.
+    restarted: names of the brokers that have already restarted in a rolling restart that still goes on. The least used
+    of them comes first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)

@@ -78,7 +78,7 @@ class DecisionAudit:
         )
 
     def considered(self, sources: Sequence[int], held_back: Sequence[HeldBack]) -> Considered:
-        """The whole record. sources: brokers (rows) that should shed. held_back: the shedder's reasons for others."""
+        """The whole record. sources: brokers (rows) that should shed. held_back: why others shed nothing."""
         reasons = {held.subject: held.reason for held in reversed(held_back)}
         rows = self._brokers(sources, reasons)
         staying = [stays for row in rows for stays in self._staying(row, row in sources, reasons)]

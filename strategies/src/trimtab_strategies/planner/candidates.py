@@ -101,7 +101,7 @@ class DestinationChoice:
         return memory
 
     def child_placed(self, bundle: int, broker: int) -> None:
-        """Later choices count a child of `bundle` on `broker` (rows)."""
+        """Make later choices count a child of `bundle` on `broker` (rows)."""
         if self.selecting is not None:
             self.selecting.added(bundle, broker)
 

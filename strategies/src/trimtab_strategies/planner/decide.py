@@ -48,7 +48,7 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, Weights, measured_percent,
 __all__ = ["Pair", "assign", "chance", "decide"]
 
 MAX_ROUNDS = 10
-"""The most times that the shedder runs in one decision: again without the bundles that no broker can take."""
+"""Maximum number of times that the shedder runs in one decision. Later runs leave out bundles that found no broker."""
 
 
 _NO_FIGURES = np.empty((0, len(RESOURCES)))

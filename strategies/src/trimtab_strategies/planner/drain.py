@@ -142,7 +142,7 @@ class DrainMoves:
     def _fitting(
         self, bundle: int, source: int, load: FloatArray, choosing: DestinationChoice, line: float
     ) -> IntArray | Reason:
-        """The brokers (rows) with room for a bundle, or why none has. If necessary, preferences do not count."""
+        """The brokers (rows) with room for a bundle, or why none has. Preferred ones only, if one of them has room."""
         answer = Reason.NO_CANDIDATE
         for among in (self.choosing, self.choosing.without_preferences()):
             candidates = np.setdiff1d(np.intersect1d(among.candidates(bundle), choosing.brokers), [source])
@@ -159,7 +159,7 @@ class DrainMoves:
     def _fair_share(self) -> float:
         """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.
 
-        The number of brokers includes those that carry nothing because they restart: the missing one may be among them.
+        All brokers count, also those that carry nothing because they restart: the one left out may be one of these.
         """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
         return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))
@@ -167,7 +167,7 @@ class DrainMoves:
     def _move(  # noqa: PLR0917 - the parts of a move
         self, bundle: int, source: int, destination: int, load: FloatArray, traffic: FloatArray, reason: Reason
     ) -> Move:
-        """The move, counted against the caps and into the prediction."""
+        """Make the move, and count it in the caps and the prediction."""
         self.predicted.move(source, destination, load, traffic)
         self.caps.count(source, destination)
         self.memory = self.choosing.chosen(bundle, destination, self.predicted.cluster, self.memory)
@@ -226,7 +226,7 @@ def resting(shedder: Shedder, allowed: Guarded, drains: Drains, parted: int = 0)
         return NoShedding(drains.pause)
     left = int(allowed.may_shed.allowed.sum())
     if drains.drained and left < 2:  # noqa: PLR2004 - a comparison needs two
-        return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} left that is not drained"))
+        return NoShedding(HeldBack("", Reason.NO_BROKERS, f"{counted(left, 'broker')} not drained; two are needed"))
     if parted and isinstance(shedder, RestsAfterSplits):
         text = f"{parted} children of split bundles go to other brokers first"
         return NoShedding(HeldBack("", Reason.SPLITTING, text))

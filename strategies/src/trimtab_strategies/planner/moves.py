@@ -27,7 +27,7 @@ from trimtab_strategies.protocols import Unload
 from trimtab_strategies.usage import attributed, percent
 
 _FOR_NOW = (Reason.SAME_BROKER, Reason.BROKER_CAP, Reason.CYCLE_CAP, Reason.HOUR_CAP)
-"""Reasons that do not depend on the bundle. If the shedder offered another bundle instead, that would not help."""
+"""Reasons that do not depend on the bundle, so it would not help if the shedder offered another bundle instead."""
 
 
 @dataclass
@@ -163,7 +163,7 @@ class MovePlanner:
         return int(better[self.rng.integers(len(better))]) if len(better) else Reason.NO_CANDIDATE
 
     def only(self, bundle: int, source: int) -> bool:
-        """Whether the selection leaves only the `source` (row) for a bundle (row) that other brokers might take."""
+        """Whether the selection allows only `source` (row) for a bundle (row), although other brokers may receive."""
         return len(self.choosing.brokers) > 1 and self.choosing.candidates(bundle).tolist() == [source]
 
     def swap(self, offer: Unload) -> tuple[Move, ...] | Reason:
@@ -209,7 +209,7 @@ class MovePlanner:
         return leaves - returns
 
     def made(self, offer: Unload, bundle: int, destination: int) -> Move:
-        """The move of a bundle (row), counted against the caps and into the prediction."""
+        """Make the move of a bundle (row), and count it in the caps and the prediction."""
         cluster, source = self.cluster, offer.broker
         load, cpu = self._caused[bundle]
         self.notes.move(bundle, source, destination, load, self._giving)

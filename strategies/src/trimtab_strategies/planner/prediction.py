@@ -52,7 +52,7 @@ class PredictedLoad:
     @cached_property
     def _ratios(self) -> FloatArray:
         """(3, n) weighted usage of each resource in `MOVING`."""
-        with np.errstate(invalid="ignore"):  # usage without a limit is infinite: unknown
+        with np.errstate(invalid="ignore"):  # infinite usage without a limit: NaN, unknown
             ratios: FloatArray = self._before.brokers.usage.T[_MOVING] * self._per_unit
         return ratios
 

@@ -31,7 +31,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BrokerRelief:
-    """A shedder for the broker of that name.
+    """A shedder that unloads only the broker with the name `broker`.
 
     bundle: the only bundle to unload; empty: as many as bring the broker to the average. weights: resource weights by
     which brokers are compared.

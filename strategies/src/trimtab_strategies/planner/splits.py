@@ -27,18 +27,18 @@ from trimtab_strategies.splitting.boundaries import children
 from trimtab_strategies.usage import attributed
 
 MAX_ROUNDS = 10
-"""The most times that the splitter runs in one decision: again without the bundles that the cap cut off."""
+"""Maximum number of times that the splitter runs in one decision. Later runs leave out bundles that the cap cut off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
     """The splits of one decision.
 
-    splits:    in the order in which they should be made.
+    splits:    the splits, in the order in which they should be made.
     rows:      rows of the bundles that are split; they must not move in the same plan.
     held_back: what was not split, and why.
-    memory:    with that of the splitter and the placement after this decision.
-    moved:     number of children that get another owner than their parent's.
+    memory:    the strategies' memory after the splits: the splitter and the placement have new values.
+    moved:     number of children whose owner differs from their parent's.
     """
 
     splits: tuple[Split, ...]

@@ -15,13 +15,14 @@ out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
 When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
 away by bytes; brokers of different sizes; large bundles: one that is larger than `wanted` never moves.
 
-`AvgShedderPlacement` is the other half of the original's class: a bundle goes to the broker planned for it. A bundle
-without a plan goes to any broker, and later calls use the same one.
+`AvgShedderPlacement` is the other half of the original's class. Here a *plan* is a list of bundles and destinations
+that the strategy remembers. A bundle goes to its destination in the plan. If it has none, it goes to any broker, and
+the plan keeps this broker for later calls.
 
 The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
 changing while it is in the map. A look-up for a bundle finds an entry only if two values equal the bundle's statistics:
 those stored in the entry, and the current ones of the entry's own bundle. So an entry is lost with the next report, and
-bundles with equal statistics share one. `look_up` and `put` do exactly that. After the fix the key is the bundle's
+bundles with equal statistics share an entry. `look_up` and `put` do exactly that. After the fix the key is the bundle's
 name.
 
 Memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry, the
@@ -83,7 +84,7 @@ class Pairs:
 
     @classmethod
     def of(cls, names: list[str], score: FloatArray, *, low: float, high: float, java: bool) -> Pairs:
-        """Pair brokers by score. `low` points are apart, `high` points are far apart. java: order ties as Java does."""
+        """Pair brokers by score. low, high: points at which pairs are apart, far apart. java: order ties as in Java."""
         order = _ascending(names, score, java=java)
         half = (len(order) + 1) // 2
         idle, busy = order[:half], order[::-1][:half]
@@ -92,7 +93,7 @@ class Pairs:
         return cls(names, score, idle, busy, apart, apart & ~(gap < high))
 
     def counted(self, before: FloatArray, hit: BoolArray) -> FloatArray:
-        """The brokers' counters (k,) after a cycle in which the pairs `hit`. NaN: not apart; 0: apart, but no hit."""
+        """The brokers' counters (k,) after a hit of the pairs `hit` (mask). NaN: not apart; 0: apart, but no hit."""
         after = np.nan_to_num(before)
         after[self.members(~hit)] = 0
         np.add.at(after, self.members(hit), 1)
@@ -127,7 +128,7 @@ def _ascending(names: list[str], score: FloatArray, *, java: bool) -> IntArray:
 
 
 MOST = 1000
-"""The number of newest entries that a plan keeps. Pulsar keeps all of them, but finds hardly any again."""
+"""Maximum number of entries that a plan keeps: the newest. Pulsar keeps all of them, but finds hardly any again."""
 
 
 Entry = Sequence[str]
@@ -377,7 +378,7 @@ class AvgShedderPlacement:
         return destination
 
     def chosen(self, cluster: ClusterLoad, bundle: int, broker: int, memory: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The memory after `bundle` goes to `broker` (rows). The broker is its plan from now on."""
+        """The memory after `bundle` goes to `broker` (rows). From now on, that is its destination in the plan."""
         name = cluster.brokers.names[broker]
         if self.params.compatibility is Compatibility.CORRECTED:
             newest = list(_plan_of(cluster, memory).items())[1 - MOST :]
