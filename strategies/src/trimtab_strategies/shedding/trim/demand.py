@@ -16,11 +16,15 @@ Source. Trimtab's own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, SmallFloatArray
+
+_Float = TypeVar("_Float", bound=np.floating[Any])
 
 FEWEST = 5
 """The least number of bundles with usual traffic that show what a machine serves."""
@@ -32,7 +36,9 @@ ALL = 0.9
 """From this ratio on, everything counts as served: the rest is noise."""
 
 
-def served(load: FloatArray, earlier: Sequence[SmallFloatArray], owner: IntArray, full: BoolArray) -> FloatArray:
+def served(
+    load: npt.NDArray[np.floating[Any]], earlier: Sequence[SmallFloatArray], owner: IntArray, full: BoolArray
+) -> FloatArray:
     """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves; 1 if it is not `full`, or unknown.
 
     load: (m, 3) columns `SAMPLED`. earlier: k minutes, likewise; NaN where a bundle was not measured. owner: (m,) rows.
@@ -44,11 +50,11 @@ def served(load: FloatArray, earlier: Sequence[SmallFloatArray], owner: IntArray
     return np.where(ratio < ALL, ratio, 1.0)
 
 
-def wanted(load: FloatArray, ratio: FloatArray, owner: IntArray) -> FloatArray:
+def wanted(load: npt.NDArray[_Float], ratio: FloatArray, owner: IntArray) -> npt.NDArray[_Float]:
     """`load` (m, x) of bundles divided by the `served` ratio (n,) of their `owner`; itself if everything is served."""
     if not somewhere(ratio < 1):
         return load
-    found: FloatArray = (load / np.append(ratio, 1.0)[owner][:, np.newaxis]).astype(load.dtype)
+    found: npt.NDArray[_Float] = (load / np.append(ratio, 1.0)[owner][:, np.newaxis]).astype(load.dtype)
     return found
 
 
@@ -66,13 +72,13 @@ def _ratio(now: FloatArray, usual: FloatArray) -> float:
 def _usual(earlier: Sequence[FloatArray]) -> FloatArray:
     """Median (b,) of the minutes (b,) in which each bundle was measured; NaN if in none."""
     minutes = np.stack(earlier)
-    known = np.isfinite(minutes).any(axis=0)
+    known: BoolArray = np.asarray(np.isfinite(minutes).any(axis=0))
     usual = np.full(len(known), np.nan)
     usual[known] = np.nanmedian(minutes[:, known], axis=0)
     return usual
 
 
-def _traffic(load: FloatArray | SmallFloatArray) -> FloatArray:
+def _traffic(load: npt.NDArray[np.floating[Any]]) -> FloatArray:
     """Bytes/s in and out (b,) of `load` (b, 3)."""
     traffic: FloatArray = load[:, 0].astype(np.float64) + load[:, 1]
     return traffic
