@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.dataset import FACTS
-from trimtab_pipeline.history.files import put, stamped
+from trimtab_pipeline.history.files import opened, put, stamped
 from trimtab_pipeline.history.location import Location
 
 AT = 1_750_000_000.0
@@ -79,3 +80,13 @@ def test_on_hdfs_a_failed_write_leaves_the_earlier_file_and_no_other(tmp_path: P
 )
 def test_objects_are_written_under_their_own_name(filesystem: fs.FileSystem, renames: bool) -> None:  # noqa: FBT001
     assert Location(filesystem, "x").renames == renames
+
+
+def test_a_file_whose_column_names_are_no_text_is_foreign(tmp_path: Path) -> None:
+    place = Location.of(str(tmp_path / "x.parquet"))
+    put(place, FACTS, [facts("1")])
+    file = tmp_path / "x.parquet"
+    file.write_bytes(file.read_bytes().replace(b"value", b"v\x9clue"))
+
+    with pytest.raises(ForeignFileError, match="can't be read"):
+        opened(place, FACTS.schema)

@@ -211,7 +211,7 @@ def opened(place: Location, schema: pa.Schema) -> pq.ParquetFile:
         about = file.schema_arrow
     except FileNotFoundError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last: Arrow decodes a column's name itself
         raise ForeignFileError(f"it can't be read ({error})") from error
     wanted, found = schema.metadata[VERSION_KEY], (about.metadata or {}).get(VERSION_KEY, b"(none)")
     if found != wanted:
