@@ -14,6 +14,7 @@ from trimtab_lab.simulation.draws import WARM_UP
 from trimtab_lab.simulation.world import CORE, GBIT
 from trimtab_strategies import registry
 from trimtab_strategies.planner.decide import Pair
+from trimtab_strategies.planner.drain import NO_DRAINS
 from trimtab_strategies.shedding.trim.samples import MINUTES
 
 
@@ -100,11 +101,33 @@ def test_bundles_of_a_lost_broker_get_owners_elsewhere() -> None:
         assert record.moves[:4].tolist() == [0, 0, 0, 0]
 
 
+ROLLING_RESTART = {"event": "restart", "brokers": [0, 1, 2], "round": 3, "away": 2, "every": 4}
+
+
 def test_brokers_restart_one_after_the_other() -> None:
-    made = small(0.4, 0.4, 0.4, events=[{"event": "restart", "brokers": [0, 1, 2], "round": 3, "away": 2, "every": 4}])
+    made = small(0.4, 0.4, 0.4, events=[ROLLING_RESTART])
 
     assert [np.flatnonzero(~made.present[:, row]).tolist() for row in range(3)] == [[3, 4], [7, 8], [11, 12]]
     assert made.event == 13
+
+
+def test_pods_show_which_brokers_have_restarted() -> None:
+    script = Script()
+
+    run(small(0.4, 0.4, 0.4, events=[ROLLING_RESTART]), script, RNG(0))
+
+    a, b = "broker-00", "broker-01"
+    shown = [drains.restarted for drains in script.drains]
+    assert shown[:13] == [set()] * 5 + [{a}] * 4 + [{a, b}] * 4
+    assert [drains.pause is None for drains in script.drains[:13]] == [True] * 3 + [False] * 10
+    assert set(script.drains[13:]) == {NO_DRAINS}
+
+
+def test_a_rolling_restart_moves_the_bundles_of_its_first_broker_twice_and_all_others_once() -> None:
+    record = run(small(0.4, 0.4, 0.4, per_broker=6, events=[ROLLING_RESTART]), UnderTrimtab(threshold()), RNG(0))
+
+    assert record.owned == pytest.approx(1 + 1 / 3)
+    assert not record.moves[:13].any()
 
 
 def test_a_burst_at_the_start_is_one_sample_among_those_before_it() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from trimtab_lab.simulation import Orders, Scenario, World, build
 from trimtab_strategies.model import CPU, ClusterLoad, Move, Reason, Split
+from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 from trimtab_strategies.usage import percent
 
 RNG = np.random.default_rng
@@ -36,18 +37,20 @@ class Script:
     """Decides as scripted, round by round, and keeps the snapshots that it gets.
 
     wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
-    (rows, -1 for its owner). forgot: rounds in which another leader took over.
+    (rows, -1 for its owner). forgot: rounds in which another leader took over. drains: those of each round.
     """
 
     wanted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     splits: dict[int, tuple[int, Sequence[int], Sequence[int]]] = field(default_factory=dict)
     seen: list[ClusterLoad] = field(default_factory=list)
     forgot: list[int] = field(default_factory=list)
+    drains: list[Drains] = field(default_factory=list)
 
-    def decide(self, cluster: ClusterLoad, _: np.random.Generator) -> Orders:
+    def decide(self, cluster: ClusterLoad, _: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
         """See `Decider`."""
         step = len(self.seen)
         self.seen.append(cluster)
+        self.drains.append(drains)
         names, brokers = cluster.bundles.names, cluster.brokers.names
         owner = [brokers[row] if row >= 0 else "" for row in cluster.bundles.owner.tolist()]
         moves = tuple(
@@ -70,7 +73,7 @@ class Script:
 class Still:
     """Moves nothing."""
 
-    def decide(self, *_: object) -> Orders:
+    def decide(self, *_: object, **__: object) -> Orders:
         """See `Decider`."""
         return Orders()
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trimtab_lab.simulation import draws
-from trimtab_lab.simulation.events import Crowd, Failover, ForeignLoad, HotBundle, Joins, Leaves, Neighbour, Restarts
+from trimtab_lab.simulation.events import (
+    Crowd,
+    Failover,
+    ForeignLoad,
+    HotBundle,
+    Joins,
+    Leaves,
+    Neighbour,
+    Restarts,
+    last_round,
+)
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.scenario_fields import drawn, loads
 from trimtab_lab.simulation.tenants import Tenant
@@ -30,14 +41,14 @@ def build(scenario: Scenario, rng: np.random.Generator) -> World:
     real, noise = _load(rng, scenario, bundles, size)
     _surges(scenario, machines, bundles, real)
     lower, upper = _ranges(scenario, bundles.tenant)
-    names = _broker_names(scenario.count)
+    names, present = _broker_names(scenario.count), _present(scenario)
     return World(
         brokers=names,
         cores=machines.cores,
         speed=machines.speed,
         nic=machines.nic,
         foreign=_foreign(rng, scenario, machines.cores),
-        present=_present(scenario),
+        present=present,
         namespaces=tuple(tenant.name for tenant in scenario.tenants),
         namespace=bundles.tenant,
         lower=lower,
@@ -59,6 +70,7 @@ def build(scenario: Scenario, rng: np.random.Generator) -> World:
         landing=scenario.landing,
         event=scenario.event,
         failovers=frozenset(event.round for event in scenario.events if isinstance(event, Failover)),
+        rollouts=_rollouts(scenario, names, present),
     )
 
 
@@ -193,6 +205,18 @@ def _present(scenario: Scenario) -> BoolArray:
                 start = event.round + event.every * number
                 present[start : start + event.away, row] = False
     return present
+
+
+def _rollouts(scenario: Scenario, names: Sequence[str], present: BoolArray) -> dict[int, frozenset[str]]:
+    """The rounds of rolling restarts, each with the brokers that are back by then."""
+    found = dict[int, frozenset[str]]()
+    for event in scenario.events:
+        if isinstance(event, Restarts):
+            rows = scenario.rows(event.brokers)
+            for step in range(event.round, min(last_round(event, len(rows)), len(present))):
+                back = rows[(~present[event.round : step, rows]).any(axis=0) & present[step, rows]]
+                found[step] = found.get(step, frozenset()) | {names[row] for row in back.tolist()}
+    return found
 
 
 def _sessions(rng: np.random.Generator, scenario: Scenario, bundles: _Bundles, size: FloatArray) -> FloatArray:

@@ -29,8 +29,8 @@ class Orders:
 class Decider(Protocol):
     """Decides which broker each bundle should have."""
 
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
-        """Splits, moves for balance, and owners for unassigned bundles."""
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
+        """Splits, moves for balance, and owners for unassigned bundles. drains: what pods show of a rolling restart."""
 
     def forget(self) -> None:
         """Forget what another leader would not know."""
@@ -50,9 +50,9 @@ class Watched:
     decider: Decider
     watcher: Watcher
 
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
         """See `Decider`."""
-        orders = self.decider.decide(cluster, rng)
+        orders = self.decider.decide(cluster, rng, drains=drains)
         self.watcher.see(cluster, orders)
         return orders
 
@@ -72,8 +72,8 @@ class AsPulsar:
     pair: Pair
     memory: Memory = field(default_factory=Memory)
 
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
-        """See `Decider`. Pulsar does not know brokers that are gone."""
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:  # noqa: ARG002
+        """See `Decider`. Pulsar does not know brokers that are gone, and does not see pods."""
         there = only_brokers(cluster, cluster.brokers.ready)
         placing = _Placing(there, self.pair, rng, self.memory.placement)
         for bundle in np.flatnonzero(there.bundles.owner < 0).tolist():
@@ -168,7 +168,7 @@ class UnderTrimtab:
         """
         while self._moved and self._moved[0][0] <= cluster.now - 60 * MINUTE:
             self._moved.popleft()
-        given = self.assign(cluster, rng)
+        given = self.assign(cluster, rng, drains)
         last_hour = sum(count for _, count in self._moved)
         before = self.memory
         decision = decide(
@@ -192,12 +192,14 @@ class UnderTrimtab:
     def forget(self) -> None:
         """See `Decider`. Trimtab's memory is in a ConfigMap, so another leader has it."""
 
-    def assign(self, cluster: ClusterLoad, rng: np.random.Generator) -> tuple[Move, ...]:
+    def assign(self, cluster: ClusterLoad, rng: np.random.Generator, drains: Drains = NO_DRAINS) -> tuple[Move, ...]:
         """Owners for the bundles that have none."""
         bundles = np.flatnonzero(cluster.bundles.owner < 0)
         if not len(bundles):
             return ()
         pair, limits, reason = self.pair, self.limits, Reason.BROKER_LOST
-        decision = assign(cluster, bundles, pair.placement, limits, self.memory, rng, reason, pair.selection)
+        decision = assign(
+            cluster, bundles, pair.placement, limits, self.memory, rng, reason, pair.selection, drains.restarted
+        )
         self.memory = decision.memory
         return decision.plan.moves

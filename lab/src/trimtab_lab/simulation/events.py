@@ -32,7 +32,7 @@ class Joins(ScenarioPart):
 
 
 class Restarts(ScenarioPart):
-    """Brokers restart one after the other."""
+    """Brokers restart one after the other. To the operator, their pods show which ones have restarted."""
 
     event: Literal["restart"]
     brokers: BrokerRows

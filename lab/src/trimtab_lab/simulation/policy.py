@@ -17,6 +17,7 @@ from trimtab_operator.cli.lint.files import Document, UnreadableError, documents
 from trimtab_operator.cli.lint.schema import valid_manifest
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.model import ClusterLoad, some
+from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
 KIND = "BalancingPolicy"
 
@@ -58,15 +59,19 @@ class UnderPolicy:
     budget: PlayedBudget | None = None
     _round: int = 0
 
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator) -> Orders:
+    def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
         """See `Decider`."""
         due, self._round = self._round % self.every == 0, self._round + 1
         if self.budget is None:
-            return self.inner.decide(cluster, rng) if due else Orders(self.inner.assign(cluster, rng))
+            return (
+                self.inner.decide(cluster, rng, drains=drains)
+                if due
+                else Orders(self.inner.assign(cluster, rng, drains))
+            )
         admit = partial(self.budget.admitted, load=cluster)
         if not due:
-            return admit(Orders(self.inner.assign(cluster, rng)))
-        return self.inner.decide(self.budget.withheld(cluster), rng, admit=admit)
+            return admit(Orders(self.inner.assign(cluster, rng, drains)))
+        return self.inner.decide(self.budget.withheld(cluster), rng, drains=drains, admit=admit)
 
     def forget(self) -> None:
         """See `Decider`."""

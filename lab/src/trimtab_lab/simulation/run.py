@@ -14,8 +14,9 @@ from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.served_load import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.shown_metrics import ShownMetrics
 from trimtab_lab.simulation.world import MINUTE, World
-from trimtab_strategies.model import ClusterLoad, Move, Split
+from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Reason, Split, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 UPHILL = 0.01
@@ -127,12 +128,20 @@ class _Loop:
             self.ring = SampleRing(averaged=True)
             decider.forget()
         cluster = self.ring.add(self.metrics.snapshot(step, state, served, owner, moving))
-        orders = decider.decide(cluster, rng)
+        orders = decider.decide(cluster, rng, drains=self._rollout(step))
         state.since += 1
         state.gap[:] = 0
         parted = self._split(step, orders.splits)
         self._begin(step, cluster, [*parted, *orders.moves], {move.bundle for move in parted})
         self._land(step)
+
+    def _rollout(self, step: int) -> Drains:
+        """What pods show of a rolling restart: which brokers have restarted, and that others will."""
+        restarted = self.world.rollouts.get(step)
+        if restarted is None:
+            return NO_DRAINS
+        text = f"{counted(len(restarted), 'broker')} of a rolling restart have restarted; nothing is shed meanwhile"
+        return Drains(restarted=restarted, pause=HeldBack("", Reason.ROLLING_OUT, text))
 
     def _late(self, load: FloatArray) -> FloatArray:
         """The load (m,) that is measured in this round, which is an older one if bundles are measured late."""

@@ -6,7 +6,8 @@ traffic that clients want does not depend on the strategy. The traffic that is s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -74,6 +75,7 @@ class World:
     lower, upper: (m,) range of hashes.
     event:    the round in which the last event is over.
     failovers: rounds in which another leader takes over.
+    rollouts: the rounds of rolling restarts, each with the brokers that have restarted by then.
     """
 
     brokers: tuple[str, ...]
@@ -103,6 +105,7 @@ class World:
     landing: int = 1
     event: int = 0
     failovers: frozenset[int] = frozenset()
+    rollouts: Mapping[int, frozenset[str]] = field(default_factory=dict)
 
     @property
     def rounds(self) -> int:
