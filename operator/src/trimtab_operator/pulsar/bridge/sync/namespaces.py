@@ -1,9 +1,9 @@
 """Synchronizes one namespace at a time between Pulsar and the TopicNamespace and Bundle objects.
 
-Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. So each of
-a policy's two lists (primary, secondary) is replaced by a pattern that lists the names of the brokers whose hosts match
-(``pulsar-broker-0|pulsar-broker-1``). A long pattern is cut into several. If no known host matches,
-Pulsar's own patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
+Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. So each
+of a policy's two lists (primary, secondary) is replaced by a pattern with the names of the brokers whose hosts match
+(``pulsar-broker-0|pulsar-broker-1``). A long pattern is cut into several. If no known host matches, Pulsar's own
+patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
 """
 
 from __future__ import annotations
