@@ -13,7 +13,7 @@ from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle, horizon
 
 HORIZON = horizon(3600.0)
-"""Number of seconds before a cycle. The demand in this time counts in the cycle's averages."""
+"""The averages of a cycle include the demand of this many seconds before it."""
 
 
 def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
@@ -25,7 +25,7 @@ def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
 
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`. `brokers` has the rule of its averages: without time constants, the rule is Pulsar's."""
+    """The cycle at `at`. If `short_tau` or `long_tau` of `brokers` is null, it averaged by number of samples."""
     short, long = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau"))
     rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
     return Cycle.of("", PrometheusSettings("", "", **rule), at)

@@ -1,8 +1,8 @@
 """What the operator writes into a policy's history: decisions, facts, and the policy in force.
 
-A cycle's rows are its decisions, and updates of earlier decisions. Files and retention work as in the other tables. A
-decision is made after its load was written, so it has its own file. If the disk can't be written, only the record is
-lost.
+A cycle's rows are its decisions, and updates of earlier decisions. Files and retention work as in the other tables.
+When a cycle decides, its load has already been written. So decisions have files of their own. If the disk can't be
+written, only the record is lost.
 """
 
 from __future__ import annotations

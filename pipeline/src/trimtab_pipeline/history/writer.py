@@ -67,7 +67,7 @@ class HistoryTidier:
             return never
 
     def close(self) -> None:
-        """Cancel waiting runs, and stop the current one once the cycle it works on is written. Idempotent."""
+        """Cancel waiting runs. The current one stops before the next part that it would merge. Idempotent."""
         self._closing.set()
         self._thread.shutdown(cancel_futures=True)
 
@@ -115,8 +115,8 @@ class HistoryWriter:
         brokers, bundles: tables with the columns `BROKER_STATE` and `BUNDLE_STATE`, the next cycle's state. load: what
         the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why the cycle could not be written, or "".
 
-        After a cycle without a trusted broker nothing is removed: its clock may be days ahead, and then all files look
-        old.
+        After a cycle without a trusted broker nothing is removed. The cause may be that the operator's clock is days
+        ahead, and then all files would look too old.
         """
         at, error = load.now, None
         try:

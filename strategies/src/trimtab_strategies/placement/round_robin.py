@@ -9,8 +9,8 @@ broker at that place is not a candidate.
 When it helps. For bundles without load data: a new namespace, a first start. When it hurts. As the placement of a
 shedder's bundles: the next broker may be the busiest.
 
-Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector`, with equal decisions. Java
-builds its list in the order of a hash set. Here the list is sorted by name.
+Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.RoundRobinBrokerSelector`, with the same rule. Only the
+order of the list differs: Java's comes from a hash set, this list is sorted by name.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class _Line:
 class ClientTraffic(Startable):
     """Clients of `service_url` that send and read `flows`; a context manager.
 
-    token: for clusters that require one. log: file for the client's log, such as repeated lookups.
+    token: for clusters that require one. log: file for the Pulsar client's log, for example about repeated lookups.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class ClientTraffic(Startable):
         return sum(at >= since for at in reversed(self._lines[topic].acked)) / seconds
 
     def publish_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The longest gap (ms) between two acknowledgements of one of `topics` that touches ``[begin, end]``.
+        """The longest gap (ms) between two consecutive acknowledgements of a topic that overlaps ``[begin, end]``.
 
         Times are in epoch seconds. None if nothing was acknowledged. The gap includes the normal ``1 / rate`` between
         two messages, so it is more exact for busy topics.
@@ -224,7 +224,7 @@ class ClientTraffic(Startable):
 
 
 def _range(bundle: str) -> tuple[str, int, int]:
-    """Namespace of a bundle, its lower edge, and the hash after its last one."""
+    """Namespace, first hash, and last hash + 1 of a bundle."""
     namespace, _, bounds = bundle.rpartition("/")
     low, high = (int(edge, 16) for edge in bounds.split("_"))
     return namespace, low, high + (high == _LAST)  # the last bundle includes its upper edge, the others do not

@@ -59,7 +59,7 @@ class ControlPlane(Startable):
         extra_flags: Sequence[str] = (),
     ) -> None:
         if controllers and binaries.controller_manager is None:
-            raise ValueError("controllers=True needs binaries found with controllers=True")
+            raise ValueError("no kube-controller-manager: find the binaries with controllers=True, too")
         self.binaries = binaries
         self.dir = work_dir.resolve()
         self.audit_log = self.dir / "audit.jsonl"
@@ -85,7 +85,7 @@ class ControlPlane(Startable):
         return self
 
     def stop(self) -> None:
-        """Stop all servers, etcd last, as the others wait for it while they stop. Idempotent."""
+        """Stop all servers, etcd last: the others need it while they stop, and would hang without it. Idempotent."""
         for server in reversed(self._servers.values()):
             server.stop()
 

@@ -49,7 +49,7 @@ async def _kinds(api: Api) -> VersionPart:
     except ApiError as error:
         return _unknown(error)
     served = [version["version"] for version in group["versions"]]
-    missing = "" if VERSION in served else f"; this program needs {VERSION}: update the CRDs, or use its release"
+    missing = "" if VERSION in served else f"; this program needs {VERSION}: update the CRDs, or use a matching trimtab"
     return VersionPart(f"{GROUP} {', '.join(served)}{missing}", {"served": served, "wanted": VERSION})
 
 

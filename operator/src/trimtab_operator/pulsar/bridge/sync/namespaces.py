@@ -1,8 +1,9 @@
 """Synchronizes one namespace at a time between Pulsar and the TopicNamespace and Bundle objects.
 
-Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. Each list
-becomes the names of the brokers whose hosts match (``pulsar-broker-0|pulsar-broker-1``). If no known host matches,
-Pulsar's own patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
+Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. So each
+of a policy's two lists (primary, secondary) is replaced by a pattern with the names of the brokers whose hosts match
+(``pulsar-broker-0|pulsar-broker-1``). A long pattern is cut into several. If no known host matches, Pulsar's own
+patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class NamespaceSync:
         """
         bundles = self._bundles(
             namespace
-        )  # read before Pulsar: an object that is created meanwhile is newer than the answer
+        )  # read before Pulsar is asked: Bundles created meanwhile must not be compared with an older answer
         try:
             found = await self._read(namespace)
         except UnknownError:
@@ -258,10 +259,10 @@ async def listed(admin: Admin, namespace: str) -> bool:
 async def cluster_name(admin: Admin, brokers: Iterable[str]) -> str:
     """The cluster's own name.
 
-    With geo-replication a cluster knows several names. The right one is in the configuration of its `brokers` (ids):
-    the first broker that answers counts. Raises `PulsarError`.
+    With geo-replication, Pulsar lists several clusters. The right name is in the configuration of the `brokers` (ids).
+    The first broker that answers decides. Raises `PulsarError`.
     """
-    known, problem = await admin.clusters(), "none of its brokers says which it is"
+    known, problem = await admin.clusters(), "no broker says to which of them it belongs"
     if len(known) == 1:
         return known[0]
     for broker in brokers:
@@ -270,4 +271,4 @@ async def cluster_name(admin: Admin, brokers: Iterable[str]) -> str:
                 return name
         except PulsarError as error:
             problem = str(error)
-    raise PulsarError(f"Pulsar knows the clusters {', '.join(sorted(known)) or '(none)'}: {problem}")
+    raise PulsarError(f"Pulsar lists the clusters {', '.join(sorted(known)) or '(none)'}: {problem}")
