@@ -1,13 +1,13 @@
 """The recent samples: what the clients of each bundle wanted, and what each broker used, in the last minutes.
 
-The samples are kept in a ring, a list with a maximum number of rows: when it is full, a new row drops the oldest. What clients wanted
-is the measured load, and on a full machine also its hidden demand (see `demand`).
+The samples are kept in a ring, a list with a maximum number of rows: when it is full, a new row drops the oldest. What
+clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
 
 A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a window is the same
 time at every interval. Rows older than the ring's span are dropped, because after a gap old minutes show nothing.
 
-The ring returns its own arrays, not copies. So they are read-only. Each minute of the bundles is an array of
-32-bit floats, which all later cycles share: 2 MB for 180,000 bundles.
+The ring returns its own arrays, not copies. So they are read-only. Each minute of the bundles is an array of 32-bit
+floats, which all later cycles share: 2 MB for 180,000 bundles.
 """
 
 from __future__ import annotations
