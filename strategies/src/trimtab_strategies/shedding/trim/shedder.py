@@ -25,8 +25,9 @@ A broker with hardly any bundles is filled after two minutes, at any usage. If t
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
-Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and ``departures`` for rollouts; ``filling``
-(names of the brokers that the last plan filled).
+Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` (names of the brokers of the last decision)
+and ``departures`` ([epoch seconds, name] of brokers that left) for rollouts; ``filling`` (names of the brokers that the
+last plan filled).
 """
 
 from __future__ import annotations
@@ -77,11 +78,12 @@ class TrimParams(StrategyParams):
     """Percentage points between the broker farthest above its target and the one farthest below. It is a cause to act
     if they stay this far apart."""
     price: Annotated[float, Field(gt=0, le=100000)] = 430
-    """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. A higher price leads to
-    fewer moves and a less even load."""
+    """Minimum gain of a move in points squared, times the number of bundles of an average broker. A higher price leads
+    to fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
-    """Minimum gain of a whole plan over the time that the difference will probably last, in point-minutes. It is scaled
-    like `price`. With a higher value Trim waits longer."""
+    """Minimum point-minutes that a plan saves per average bundle that it moves, times the number of bundles of an
+    average broker. Point-minutes are the points taken off busy brokers, times the minutes that the difference will
+    probably last. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
     """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
     disconnected clients."""
@@ -262,8 +264,8 @@ class _Plan:
     """A plan before it is judged.
 
     gained: points that it takes off brokers above their level. price: point-minutes that its moves must save. cut:
-    ratio 0-1 of all clients that it disconnects, NaN if unknown. ahead: (n,) points of CPU by which brokers grow in
-    `AHEAD` minutes, with their bundles.
+    ratio 0-1 of all clients that it disconnects, NaN if unknown. ahead: (n,) points by which the CPU of each broker
+    grows in `AHEAD` minutes, as its bundles grow.
     """
 
     moves: list[PlannedMove]
