@@ -66,9 +66,10 @@ BROKER_SAMPLES = pa.schema(
 )
 """Raw samples about brokers, a row each.
 
-``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind``: ``counter`` and ``gauge`` are raw samples;
-``rated`` are raw samples of a counter whose rate a user's query computes; ``value`` is the answer to an instant query;
-``expected`` has no value, and means that the broker may have this signal.
+``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind`` is one of these:
+``counter``, ``gauge``: raw samples. ``value``: the answer to an instant query.
+``rated``: raw samples of a counter, only to know what they cover; its rate comes from a user's query, as a ``value``.
+``expected``: no value; the broker may report this signal.
 ``part``: the signal is the sum of its parts (network interfaces, cores); empty if it has none. ``series``: identifies
 each copy of the same part (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
 The last row of a shard has only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
@@ -81,6 +82,6 @@ BUNDLE_SAMPLES = pa.schema(
         ("report", pa.string()),
     ]
 )
-"""Traffic of a bundle, or of a topic (its full name; ``topics`` is null), as one pod reports it:
-msg/s, bytes/s, counts.
+"""Traffic of a bundle or of a topic, as one pod reports it: msg/s, bytes/s, numbers of topics and clients.
+For a topic, ``topic`` is its full name, and ``topics`` is null.
 The last row of a shard is its report, as in `BROKER_SAMPLES`."""

@@ -366,7 +366,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _always(value=True), election(), TOGETHER,
     ),
     Mutant(
-        f"{_P}kube.leader_election:Elector._reach", "a deleted Lease counts as free at once",
+        f"{_P}kube.leader_election:Elector._reach", "a deleted Lease counts as free immediately",
         _deleted_is_free, election(acts=1, begun=True), TOGETHER,
     ),
     Mutant(

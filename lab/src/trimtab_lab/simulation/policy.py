@@ -1,4 +1,4 @@
-"""A BalancingPolicy from a file as a player: its strategies, limits and interval, as the operator runs them."""
+"""Lets a BalancingPolicy from a file take part in a simulation, with its strategies, limits and interval."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PolicyPlayer:
     manifest: Mapping[str, Any]
     notes: str
 
-    def decider(self, world: World) -> UnderPolicy:  # noqa: ARG002 - a policy names its splitter itself
+    def decider(self, world: World) -> UnderPolicy:  # noqa: ARG002 - a policy has its own splitter
         """A new decider without memory."""
         settings = Settings.of(self.manifest)
         decider = UnderTrimtab(settings.pair, settings.limits)

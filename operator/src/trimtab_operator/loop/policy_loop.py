@@ -8,7 +8,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | invalid edit | the spec is invalid, and was valid before | report; repair with last valid settings | InvalidPolicy |
 | invalid | the spec is invalid | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
-| misplaced | mode Shadow: a third shadow, or not the brokers of the acting policy | report | InvalidPolicy |
+| misplaced | mode Shadow: two others run, or its brokers differ from the acting policy's | report | InvalidPolicy |
 | accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
 | alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
@@ -159,7 +159,8 @@ class PolicyLoop:
         """Wait until there is something to do, and a moment longer, so that a burst of changes causes one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self.schedule.due - self.cluster.clock()
-        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY  # a refused cycle can wait
+        # a cycle that is due but could not run is tried again only after RECONCILE_EVERY
+        pause = min(RECONCILE_EVERY, until_due) if until_due > 0 else RECONCILE_EVERY
         try:
             await asyncio.wait({stop, wake}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait({stop}, timeout=GATHER)

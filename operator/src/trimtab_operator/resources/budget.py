@@ -119,7 +119,8 @@ class BudgetUse(Status):
     left: float
     """What is left of the bound."""
     subject: Annotated[str, Field(max_length=512)] = ""
-    """The topic namespace or bundle that has the least left, if the limit applies to each of them."""
+    """For a limit per topic namespace or per bundle: the one that has the least left. Empty for
+    `connectionsPercentPerHour`."""
     frees_at: Timestamp | None = None
     """When the oldest part of `spent` no longer counts. Absent for `movesInFlight`, and if nothing is spent."""
 
@@ -132,5 +133,5 @@ class BudgetStatus(Status):
     overridden: Annotated[int, Field(ge=0)] = 0
     """Number of moves in the last hour that exceeded a budget, because of a drain, a lost broker or a user."""
     pace: Annotated[int, Field(ge=0)] | None = None
-    """Number of moves that may be pending to the slowest broker. Absent while no publish gap has grown. A
-    TopicNamespace's status never has it."""
+    """Number of moves that may be pending to the broker whose number `adaptivePace` reduces most. Absent while it
+    reduces none. A publish gap much longer than usual reduces the number. A TopicNamespace's status never has it."""

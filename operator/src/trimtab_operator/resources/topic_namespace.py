@@ -91,7 +91,8 @@ class IsolationSpec(Resource):
 
 
 class TopicNamespaceSpec(Resource):
-    """Desired state of a topic namespace. Bundles are created once and later only split. Other fields may change."""
+    """Desired state of a topic namespace. Bundles are created once and later only split. `tenant`,
+    `name` and `bundles` never change."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(

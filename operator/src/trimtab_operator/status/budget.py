@@ -40,7 +40,7 @@ class BudgetView:
     bundles: Collection[str]
 
     def status(self, pace: int | None = None) -> BudgetStatus:
-        """The budget as a status shows it. pace: of the slowest broker, None if it has none."""
+        """The budget as a status shows it. pace: as in `BudgetStatus`."""
         over = sum(charge.over for charge in self.charges)
         return BudgetStatus(limits=list(self._uses()), overridden=over, pace=pace)
 

@@ -143,7 +143,7 @@ def _check_rbac(arguments: argparse.Namespace, text: str) -> int:
 
 
 def _options(arguments: argparse.Namespace) -> Iterator[str]:
-    """The options that write the file that `arguments` check."""
+    """The options with which `trimtab rbac` writes the file that this call checks."""
     given = (
         ("--namespace", arguments.namespace, NAMESPACE),
         ("--lease-name", arguments.lease_name, LEASE),

@@ -1,7 +1,8 @@
 """When Trim acts: a difference must have lasted in the replay, and the plan's gain must be worth its moves.
 
-A window is a number of minutes. low_i is the least distance of broker i from its target in the window, less the doubt
-of the model. high_i is the largest distance, plus the doubt. There is a cause when
+A window is the last 2 to 8 minutes of the replay. low_i is the least distance of broker i from its target (see
+`replay`) in the window, less the doubt: the points by which the model may be wrong. high_i is the largest distance,
+plus the doubt. There is a cause, a reason to act, when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
@@ -11,40 +12,41 @@ minutes, and 45 points after two or three. A burst of one minute never leads to 
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
-Points above 85 % count three times, points above 95 % twenty times. A difference is expected to last as long as it has
-lasted: the length of the window. After eight minutes it is expected to last an hour, and within a campaign at least 20
-minutes. A campaign is the three minutes after a plan. If the load of the whole cluster has just begun, or all brokers
-have just started, a difference is due to placement and not to the load of one bundle. So it is expected to last at
-least 20 minutes, too.
+Points above 85 % usage count three times, points above 95 % twenty times. A difference is expected to last as long as
+it has lasted: the length of the window. After eight minutes it is expected to last an hour, and within a campaign (the
+three minutes after a plan) at least 20 minutes. If the load of the whole cluster has just begun, or all brokers have
+just started, a difference is due to placement and not to the load of one bundle. So it is expected to last at least 20
+minutes, too.
 
 Two rules make Trim patient.
 
 1. It remembers spikes for an hour. An excess begins a little above `hot`, and ends at about half of that. If it ends by
-   itself, it is a spike. A broker that is as far below the median broker counts in the same way. After a spike, only a
-   difference that lasts one and a half times as long, plus a minute, is a cause. That does not apply to a broker that
-   is above 85 % for the whole window, nor within a campaign. A background (CPU that no bundle explains) that rises and
-   falls again is a spike, too, even if bundles move meanwhile, unless it falls within a campaign.
+   itself, it is a spike. If a broker is as far below the median broker, that counts in the same way. After a spike,
+   only a difference that lasts one and a half times as long, plus a minute, is a cause. That does not apply to a broker
+   that is above 85 % for the whole window, nor within a campaign. A background (CPU that no bundle explains) that rises
+   and falls again is a spike, too, even if bundles move meanwhile, unless it falls within a campaign.
 2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
    minutes. In its first half hour Trim knows of few spikes. So until then, load above the bundles' usual load (see
    `replay`) must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
 
-A difference that a change of owners causes is no spike: an excess of a broker whose bundles changed since, or in the
-three minutes before it began; an excess of any broker when one left or started; and a background that began in the
-three minutes after bundles came.
+A difference that a change of owners causes is no spike. That applies to an excess if the broker's bundles changed since
+it began, or in the three minutes before. It applies to each broker's excess when any broker left or started, and to a
+background that began in the three minutes after bundles came.
 
-A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. Before, the
-limits fall in proportion.
+A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. During that hour
+the limits fall in proportion.
 
 A broker that has hardly any bundles needs no patience: it is empty whatever the load does. It is filled after two
 minutes.
 
-Memory: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in excess, or as far below),
-``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since which the background is above
-the usual one), ``brokers.answered`` (epoch seconds of a plan that touched the broker since then), ``brokers.owns`` (a
-checksum of its bundles), ``brokers.changed`` (epoch seconds at which they last changed), ``spikes`` ([end, minutes] of
-the last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (the brokers of that plan, each with a
-checksum of its former bundles, until the next decision), ``born`` (epoch seconds of the first decision), ``wide``
-(epoch seconds since which two thirds of a cause have lasted; null: they have not).
+Stored in the strategy's `memory`: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in
+excess, or as far below), ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since
+which the background is above the usual one), ``brokers.answered`` (epoch seconds of a plan that touched the broker
+since then), ``brokers.owns`` (a checksum of its bundles), ``brokers.changed`` (epoch seconds at which they last
+changed), ``spikes`` ([end, minutes] of the last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (the
+brokers of that plan, each with a checksum of its former bundles, until the next decision), ``born`` (epoch seconds of
+the first decision), ``wide`` (epoch seconds since which two thirds of `hot` or `apart` have been exceeded; null: they
+are not).
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ WINDOWS = (8, 6, 5, 4, 3, 2)
 """Windows in minutes, in the order in which they are tried."""
 
 SURE = 3
-"""In windows shorter than this (minutes), an unusual load is no cause even on a broker above 85 %."""
+"""In windows shorter than this (minutes), unusual load is no cause even on a broker above 85 %."""
 
 EXCESS, STILL = 16 / 15, 8 / 15
 """An excess begins at the first multiple of `hot` above the broker's target, and ends at the second.
@@ -77,7 +79,7 @@ or down.
 """
 
 SURGE, LOUD = 12.0, 7.0
-"""Minutes that an unusual load, and an unusual background, must last."""
+"""Minutes for which an unusual load (`SURGE`) and an unusual background (`LOUD`) must last."""
 
 CAMPAIGN = 3.0
 """Minutes after a plan in which a smaller difference suffices."""
@@ -88,9 +90,9 @@ NARROW, NARROWS = 2 / 3, 60.0
 BUSY, CRITICAL = 85.0, 95.0
 """Percent of usage from which points count three times, and twenty times."""
 
-_HOUR = 3600.0
+_HOUR = 3600.0  # seconds
 _DUE_TO_OWNERS = 60 * SETTLES  # an excess that begins within so many seconds of a change of bundles is due to it
-_YOUNG = 1800.0  # seconds
+_YOUNG = 1800.0  # seconds after the first decision in which few spikes are known
 _RISES = 0.1  # points by which the usual background follows a higher one, per decision
 _PATIENCE = 1.5  # an excess must last for this multiple of the longest spike
 _OFTEN = 60.0  # minutes that a difference is expected to last after the longest window
@@ -105,8 +107,8 @@ class Watch:
     broker, NaN: it is not. calm: (n,) usual background, cores. loud: (n,) since when the background is higher, NaN: it
     is not. answered: (n,) time of a plan that touched the broker since then, NaN: none did. spike: minutes of the
     longest spike of the last hour. campaign: whether there is one now. young: whether Trim started too recently to know
-    of spikes. wide: minutes for which two thirds of a cause have lasted. filling: whether brokers without bundles are
-    filled, which needs no patience. begun: whether the load of the cluster has just begun.
+    of spikes. wide: minutes for which two thirds of `hot` or `apart` have been exceeded. filling: whether brokers
+    without bundles are filled, which needs no patience. begun: whether the load of the cluster has just begun.
     """
 
     now: float
@@ -158,7 +160,8 @@ def watched(
     moved = {what: changed >= begun - _DUE_TO_OWNERS for what, begun in before.items()}
     moved["loud"] &= changed <= before["loud"]  # a later move does not end another program's load
     since, ended = _followed(away - doubt, before["since"], now, hot, moved["since"])
-    lower = middle(away) - away - doubt  # another program on one machine puts all others equally far below the level
+    # the median, not the level: another program on one machine puts all other brokers equally far below the level
+    lower = middle(away) - away - doubt
     below, filled = _followed(lower, before["below"], now, hot, moved["below"])
     model = replay.model
     background = 100 * zeroed((model.background[-1] - model.idle) / model.cores)
@@ -214,7 +217,7 @@ def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> t
 
 
 def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -> dict[str, Any]:
-    """The memory. A campaign is removed if its plan moved nothing, as it was only shown, or a limit held all back."""
+    """The memory. A campaign is removed if its plan moved nothing: it was only shown, or limits held it back."""
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept
@@ -226,8 +229,8 @@ def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -
 def acted(memory: Mapping[str, Any], names: Sequence[str], touched: BoolArray, now: float) -> dict[str, Any]:
     """The memory after a plan: a campaign begins, and the excess of `touched` brokers (n,) does not end by itself.
 
-    If their background is above the usual one, the plan has reacted to it. The part that is left needs no more
-    patience.
+    If their background is above the usual one, the plan has reacted to it. So a background that is still above needs no
+    more patience.
     """
     for what in ("since", "below"):
         memory = remember(memory, what, names, np.where(touched, np.nan, recall(memory, what, names)))
@@ -259,7 +262,7 @@ class Cause:
 
     @property
     def range(self) -> float:
-        """Points between the brokers farthest above and below their targets, within one pool."""
+        """Points between the brokers farthest above and below their targets, within one pool (see `replay`)."""
         return widest(self.low, self.high, self.pools)
 
 
@@ -292,7 +295,7 @@ def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
 def _patient(
     replay: Replay, watch: Watch, window: int, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """`low` and `high` (n,) without unusual load that has not lasted long enough."""
+    """`low` and `high` (n,) without unusual load, or background, that has not lasted long enough."""
     busy = 100 * replay.usage[-window:].max(axis=2).min(axis=0) > BUSY
     believed = busy | (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
     calm = replay.away_with(np.where(believed, replay.model.background[-1], watch.calm))

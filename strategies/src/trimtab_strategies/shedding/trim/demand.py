@@ -7,8 +7,8 @@ show which part is served:
     served = weighted median, over the machine's bundles, of traffic / usual traffic
     wanted = measured / served
 
-The usual traffic is the median of the earlier minutes. Bundles that have none show nothing. The weight is the root of
-the usual traffic, so that neither one large bundle decides, nor many tiny ones.
+The usual traffic is the median of the earlier minutes. Bundles without usual traffic are left out. The weight is the
+square root of the usual traffic, so that neither one large bundle decides, nor many tiny ones.
 
 Source. Trimtab's own.
 """
@@ -30,10 +30,10 @@ FEWEST = 5
 """The least number of bundles with usual traffic that show what a machine serves."""
 
 LEAST = 0.4
-"""The least ratio that is believed to be served."""
+"""The least ratio that `served` may be; a lower one is not believed."""
 
 ALL = 0.9
-"""From this ratio on, everything counts as served: the rest is noise."""
+"""From this ratio on, all traffic counts as served: the difference from 1 is noise."""
 
 
 def served(
@@ -51,7 +51,7 @@ def served(
 
 
 def wanted(load: npt.NDArray[_Float], ratio: FloatArray, owner: IntArray) -> npt.NDArray[_Float]:
-    """`load` (m, x) of bundles divided by the `served` ratio (n,) of their `owner`; itself if everything is served."""
+    """`load` (m, x) of bundles divided by the `served` ratio (n,) of their `owner`; `load` itself if all is served."""
     if not somewhere(ratio < 1):
         return load
     found: npt.NDArray[_Float] = (load / np.append(ratio, 1.0)[owner][:, np.newaxis]).astype(load.dtype)
@@ -59,7 +59,7 @@ def wanted(load: npt.NDArray[_Float], ratio: FloatArray, owner: IntArray) -> npt
 
 
 def _ratio(now: FloatArray, usual: FloatArray) -> float:
-    """Ratio that a full machine serves, by the traffic (b,) of its bundles; 1 if too few bundles show it."""
+    """The `served` ratio of a full machine, by the traffic (b,) of its bundles; 1 if too few bundles show it."""
     shows = (usual > 0) & np.isfinite(now)
     if shows.sum() < FEWEST:
         return 1.0

@@ -44,7 +44,7 @@ class Worth:
 def above(names: Sequence[str], found: Cause) -> str:
     """The broker farthest above its level in a window: ``broker-4 was 12.0 points above its level for 8 minutes``.
 
-    names: the brokers' names.
+    If it is less than `hot` above, the text also names the broker farthest below. names: the brokers' names.
     """
     minutes = counted(found.window, "minute")
     if found.hottest >= found.hot:
@@ -123,7 +123,7 @@ def waiting(names: Sequence[str], away: FloatArray, pools: IntArray, watch: Watc
 
 
 def _needed(share: float, hot: float, apart: float) -> str:
-    """The points that a plan needs, in words. share: see `Watch`."""
+    """The points that a difference needs for a plan, in words. share: as `Watch.share`."""
     if share == 1:
         return f"a plan needs {hot:g} points (trim.hot) or {apart:g} (trim.apart)"
     of = f"{100 * share:.0f} % of trim.hot and trim.apart"

@@ -2,32 +2,32 @@
 
     cpu_i(t) = b_i(t) + a_i * U_i(t)        cores; U = bytes/s in + bytes/s out + price of a message * msg/s
 
-The slope `a` (cores per byte/s) says how much a bundle will cost on a broker, so a policy does not declare what
-machines there are. The background `b` is everything else: the broker's own idle CPU, other programs on the machine, a
-sidecar.
+U is the work of broker i (see `readings`). The slope `a` (cores per byte/s) says how much a bundle will cost on a
+broker, so a policy does not declare what machines there are. The background `b` is everything else: the broker's own
+idle CPU, other programs on the machine, a sidecar.
 
 A slope has two sources. The ratio r = median of (cpu - idle) / U is right only if no other program runs. Differences
-between two minutes are always right, because a steady background cancels out. They need load that changes, such as
-after a move. The ratio is the prior. The more uncertain it is, the more it is drawn towards the pool: the median of all
-brokers with the same number of cores. The differences are the evidence:
+between two minutes are always right, because a steady background cancels out. But they need load that changes, such as
+after a move. The ratio is the prior. The more uncertain it is, the more it is drawn towards the pool: the median ratio
+of all brokers of the same kind (with the same number of cores). The differences are the evidence:
 
     a ~ N(pool + t d, max(5 % of the pool, |d|)^2),  d = r - pool,  t = (1 - 3 ln(n) e^2 / d^2)+
     e = 1.25 sd(r) / sqrt(count); sd(r) / r is at least that of the median broker
     information += w dU^2 / s^2,  drift += w dU dcpu / s^2                    s: noise in cores, w: Huber's weight
 
 Of n brokers of one kind, one always differs by chance. So t counts a difference only as far as it exceeds chance. The
-doubt of a slope is e, but at most the slope's distance from the pool. With fewer than 3 samples t is half as large, and
-|d| is added to the doubt. Brokers of different kinds are compared by their pools. So if there are several kinds, the
-error of the pool, e / sqrt(n), is added to the doubt.
+doubt of a slope (how much it may be wrong) is e, but at most the slope's distance from the pool. With fewer than 3
+samples t is half as large, and |d| is added to the doubt. Brokers of different kinds are compared by their pools. So if
+there are several kinds, the error of the pool, e / sqrt(n), is added to the doubt.
 
 A slope is never so high that the bundles alone would take more CPU than was measured (median of the recent samples).
 
 Up to 8 samples the ratio is their median. Later samples are averaged into it. A later sample that is more than 1.5 sd
-off counts as 1.5 sd off. If the median of the recent samples is clearly different, the ratio follows it, by at most
-0.4 % a minute. So a jump of CPU without a jump of traffic is background, not slope.
+from the ratio counts as 1.5 sd away. If the median of the recent samples is clearly different, the ratio follows it, by
+at most 0.4 % a minute. So a jump of CPU without a jump of traffic is background, not slope.
 
-Memory: that of `readings`; ``brokers.ratio``, ``brokers.count``, ``brokers.information``, ``brokers.drift``; and
-``learned`` (epoch seconds of the first sample of the newest row that was learned from).
+Stored in the strategy's `memory`: what `readings` stores; ``brokers.ratio``, ``brokers.count`` (samples so far),
+``brokers.information``, ``brokers.drift``; and ``learned`` (time of the newest minute that was learned from, epoch s).
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from trimtab_strategies.shedding.trim.readings import (
 )
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
-_FEW_SAMPLES = 3  # with fewer samples a ratio is hardly known
-_SETTLED = 8  # with more samples the ratio changes slowly
+_FEW_SAMPLES = 3  # with fewer samples a ratio is very uncertain
+_SETTLED = 8  # with more samples than this the ratio changes slowly
 _FOLLOWS = 0.004  # a settled ratio changes by at most this share of itself per minute
-_OUTLYING = 1.5  # a sample counts as at most this many standard deviations off
-_ELSEWHERE = 2.0  # the median of the recent samples is clearly different if it is off by this many of its errors
-_BY_CHANCE = 3.0  # the farthest of n brokers may be off by sqrt(3 ln(n)) errors
+_OUTLYING = 1.5  # a sample counts as at most this many standard deviations from the ratio
+_ELSEWHERE = 2.0  # the median of the recent samples is clearly different if it differs by this many of its errors
+_BY_CHANCE = 3.0  # the ratio of one of n brokers may differ by sqrt(3 ln(n)) errors by chance
 _FORGET = 0.995  # ratio of the evidence that is kept per minute
 _OWN = 0.05  # ratio of the pool by which brokers of one kind may always differ
-_LEAST_NOISE = 0.002  # ratio of a broker's cores
-_MOST_COUNTED = 60.0  # samples
+_LEAST_NOISE = 0.002  # the least noise of CPU that is assumed, as a ratio of a broker's cores
+_MOST_COUNTED = 60.0  # more samples than this make the ratio no slower
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The bundles of each broker, as a checksum of their names and as their number."""
+"""Which bundles each broker owns: their number, and a checksum of their names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Owned:
 
     @cached_property
     def fingerprints(self) -> IntArray:
-        """See the function `fingerprints`: (n,)."""
+        """(n,) checksums, see the function `fingerprints`."""
         return fingerprints(self.names, self.owner, self.brokers)
 
     @cached_property

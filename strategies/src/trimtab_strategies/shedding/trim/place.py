@@ -4,8 +4,8 @@ Idea. The busiest resource of a broker decides how well it serves. Of several bu
 
 Formula. A bundle is expected to cost as much CPU as its traffic costs on average over all brokers. CPU, network in and
 network out count equally, each as a ratio of its limit. A broker's usage is corrected by the difference between the
-averages and the newest samples of its bundles, so that the noise of one sample does not attract bundles. A bundle
-without known load goes to the broker with the fewest bundles of those within 3 points of the idlest.
+averages and the newest samples of its bundles. So a single low sample does not attract bundles. A bundle without known
+load goes to the broker with the fewest bundles of those within 3 points of the idlest.
 
 When it helps. When a broker is lost or joins, or a bundle is split, the load is even immediately. When it hurts. With
 machines whose cores differ in speed, the expected cost is only an average, and the shedder must correct the result.
@@ -27,7 +27,7 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
 
 _RESOURCES = [CPU, NETWORK_IN, NETWORK_OUT]
-_ALIKE = 1e-9  # brokers whose usage (ratio) differs by no more than this are equally good
+_ALIKE = 1e-9  # brokers are equally good if their usage (ratio) differs by no more than this
 _ALIKE_UNKNOWN = 0.03  # the same for a bundle without known load; the broker with the fewest bundles then gets it
 
 

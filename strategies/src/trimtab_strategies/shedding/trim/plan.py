@@ -4,10 +4,10 @@
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2; away' is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
-away is the distance of a broker's busiest resource from its target, less the model's doubt. Trim considers the moves
-from the two hottest brokers (givers) to the six coldest (takers). It takes the move with the best gain / sqrt(price).
-Then it computes the load after that move, and takes the next one. When no move is worth its price, a swap of two
-bundles is tried under the same rule. A taker ends up at or below its target.
+i is the giver, j the taker. away is the distance of a broker's busiest resource from its target (see `replay`), less
+the model's doubt. Trim considers the moves from the two hottest brokers (givers) to the six coldest (takers). It takes
+the move with the best gain / sqrt(price). Then it computes the load after that move, and takes the next one. When no
+move is worth its price, a swap of two bundles is tried under the same rule. A taker ends up at or below its target.
 
 Bundles that grow or shrink are planned with the load that they will have in a few minutes (`AHEAD`).
 
@@ -50,7 +50,7 @@ AGAIN = 4.0
 """Factor on the price of a bundle that has just moved. It falls to 1 within an hour."""
 
 ROUNDING = 1e-4
-"""A broker counts as at its target up to so many points above it, because samples are 32-bit floats."""
+"""Points by which a taker may end up above its target, because samples are 32-bit floats."""
 
 _SWAPPED = 40  # bundles of each broker that are considered for a swap
 
@@ -83,8 +83,8 @@ class PlanBounds:
     """What a plan may do.
 
     movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: maximum number of moves.
-    per_broker: maximum number of moves from a broker, and of moves to a broker. price: points^2 for all bundles of an
-    average broker. destinations: None if each bundle may go to every receiver.
+    per_broker: maximum number of moves from a broker, and of moves to a broker. price: points^2 that a move must gain,
+    times the bundles per broker. destinations: None if each bundle may go to every receiver.
     """
 
     movable: BoolArray
@@ -125,7 +125,8 @@ def _interruption(cluster: ClusterLoad) -> FloatArray:
 class PlannedLoad:
     """The load of the brokers while a plan is made, from the medians of a window.
 
-    load: (m, 3) work, bytes/s in, bytes/s out of each bundle. usage: (n, 3) percent. target, noise: (n,) points.
+    load: (m, 3) work, bytes/s in, bytes/s out of each bundle. usage: (n, 3) percent. target: (n,) percent.
+    noise: (n,) points by which the distance from the target may be wrong. unit: (n, 3) percent per unit of `load`.
     """
 
     model: BrokerModel
@@ -161,7 +162,7 @@ class PlannedLoad:
         return busiest
 
     def away(self) -> FloatArray:
-        """Distance (n,) from the target, points, without noise."""
+        """Distance (n,) from the target, points, less the noise."""
         return clear(self.busiest() - self.target, self.noise)
 
     def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
@@ -179,11 +180,11 @@ class PlannedLoad:
 
 
 def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> PlannedLoad | None:
-    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if it is alone.
+    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if none can.
 
     A few bundles may link brokers into one pool, with one level, though most of their bundles can't be exchanged. Then
-    all brokers that may get a zone's bundles may be above the level, although one of them is far hotter than the
-    others. So these brokers aim at their own mean.
+    all brokers that may get a zone's bundles may be above the level. No move from the hottest of them would be
+    possible, although it is far hotter than the others. So the target of these brokers is at least their mean usage.
     """
     if bounds.destinations is None or not len(owner):
         return None
@@ -203,7 +204,7 @@ def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> P
 
 
 def clear(away: FloatArray, noise: FloatArray) -> FloatArray:
-    """The part of a distance that is not noise."""
+    """The part of a distance `away` that exceeds `noise`."""
     beyond: FloatArray = away - away.clip(-noise, noise)
     return beyond
 
@@ -215,7 +216,7 @@ def least_gain(bounds: PlanBounds, owner: IntArray, brokers: int) -> float:
 
 @dataclass
 class Planner:
-    """Makes one plan. `balance` is updated with each move."""
+    """Makes one plan. `balance` is updated with each move. owner: (m,) rows. price: (m,) of each bundle."""
 
     balance: PlannedLoad
     owner: IntArray

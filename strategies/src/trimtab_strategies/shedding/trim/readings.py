@@ -2,18 +2,21 @@
 
     U = bytes/s in + bytes/s out + price of a message * msg/s
 
+U is a broker's work, in bytes/s. The price of a message is the number of bytes that cost as much CPU as one message.
+
 A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with the same number of cores) that carry
 different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
 were ignored, bundles would seem to cost much on a broker with little load.
 
 If a machine is suddenly full, and its bundles do not explain that, the reading counts from the second minute on.
 
-A broker with hardly any traffic shows no slope: its CPU is background.
+A broker with hardly any traffic does not show its slope: how much CPU a unit of work costs. Its CPU counts as
+background: CPU that its bundles do not explain.
 
 Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
 connect at the same time. Later, the difference from the minute before they came shows what they cost permanently.
 
-Memory: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
+Stored in the strategy's `memory`: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
 """
 
 from __future__ import annotations
@@ -34,24 +37,25 @@ FULL = 0.975
 """From this ratio of CPU on, a machine counts as full: it serves less than its clients want."""
 
 SETTLES = 3.0
-"""Minutes after the arrival of bundles in which a broker's CPU is not learned from."""
+"""Minutes after bundles arrived in which nothing is learned from the broker's CPU."""
 
 PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
-"""The prices of a message that are compared, in bytes that cost as much."""
+"""The prices of a message that are compared, in bytes."""
 
-_LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which the ratio cpu / U is not used
-_FALSE = 1.5  # a full machine's reading is odd above this multiple of its kind's ratio cpu / U
+_LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which a broker's cpu / U is not used
+_FALSE = 1.5  # a full machine's reading is not believed at first above this multiple of its kind's ratio cpu / U
 _GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings if they are at least this ratio of its work
 _CLEAR = 2.0  # idle CPU, or a background, counts only above this multiple of the noise
 _ON_A_LINE = 3  # the least number of brokers of a kind for a line
-_UNLIKE = 2.0  # the largest load must be at least this multiple of the least one
+_UNLIKE = 2.0  # for a line, the largest load must be at least this multiple of the least one
 _FAR = 0.2  # two brokers show a slope if their loads differ by more than this ratio of the range
 _STRAIGHT = 0.06  # brokers may be off the line by this ratio of its rise
-# Ratios of the cores: idle CPU up to the first counts as 0; above the second it needs `_RISE`; the third is the most.
+# Ratios of the cores. Idle CPU up to the first counts as 0. Above the second it counts only if the line rises by
+# `_RISE`. Above the third it never counts.
 _CLEARLY_IDLE, _MUCH_IDLE, _MOST_IDLE = 0.03, 0.4, 0.75
-_RISE = 0.2  # ratio of the cores by which the line must rise for a share above `_MUCH_IDLE`
+_RISE = 0.2  # ratio of the cores by which the line must rise for idle CPU above `_MUCH_IDLE`
 _MORE_THAN_IDLE = 2.0  # a broker shows a slope from this multiple of its idle CPU on
-_ENOUGH_MORE = 0.25  # or from this ratio of its cores above its idle CPU on
+_ENOUGH_MORE = 0.25  # or if its CPU exceeds its idle CPU by at least this ratio of its cores
 _NEWLY_IDLE = 0.02  # idle CPU is updated if it differs by more than this ratio of the cores
 
 
@@ -68,9 +72,9 @@ def work_of(sampled: FloatArray, message: float | FloatArray) -> FloatArray:
 class BrokerReadings:
     """What the samples of k minutes show about n brokers; NaN where a reading would mislead.
 
-    cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work, without and with idle CPU. known: (k, n) where
-    `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of that kind uses without load.
-    kinds: (n,) number of each broker's kind. message: the price of a message.
+    cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work: `each` without idle CPU, `whole` with it.
+    known: (k, n) where `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of that kind
+    uses without load. kinds: (n,) number of each broker's kind. message: the price of a message.
     """
 
     cpu: FloatArray
@@ -126,7 +130,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: those of its kind, at most its CPU minus its bundles."""
+        """Cores (n,) that each broker uses without load: as its kind, at most its CPU minus what its bundles use."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
@@ -167,7 +171,8 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
 
     busy: (n,) ratio of CPU. load: (n,) work per core. The line is the Theil-Sen estimator: one odd broker does not
     change it. NaN if the brokers do not show it: fewer than three, loads too much alike, or not on one line. Small
-    brokers may use half of their CPU without load. So large a ratio counts only if loaded brokers use clearly more.
+    brokers may use half of their CPU without load. Such a large ratio counts only if brokers with load use clearly
+    more.
     """
     there = np.isfinite(busy) & np.isfinite(load)
     busy, load = busy[there], load[there]
@@ -189,7 +194,7 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
 def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray) -> BoolArray:
     """Where (k, n) a broker uses so much more CPU than without load that it shows a slope.
 
-    If no broker of a kind ever does, all brokers of the kind count whose CPU is above their idle CPU.
+    If no broker of a kind ever does, those brokers of the kind count whose CPU is above their idle CPU.
     """
     tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
@@ -199,7 +204,7 @@ def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray
 
 
 def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray, FloatArray]:
-    """CPU (k, n) and traffic (k, n, 3) without stale reports: those that did not change although bundles' load did.
+    """CPU (k, n) and traffic (k, n, 3); NaN where a broker's samples did not change although its bundles' load did.
 
     owner: (m,) row of each bundle's owner.
     """
@@ -237,7 +242,7 @@ def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
 
 
 def _loaded(traffic: FloatArray, cores: FloatArray) -> BoolArray:
-    """Where (k, n) cpu / U shows a slope: not on a broker that is idle compared with the busiest. See the module."""
+    """Where (k, n) cpu / U shows a slope: not on a broker with hardly any traffic compared with the busiest."""
     carried = np.stack([traffic[..., 0] + traffic[..., 1], traffic[..., 2]], axis=-1)
     known = cores if everywhere(np.isfinite(cores)) else np.nan_to_num(cores, nan=1.0)
     per_core = zeroed(carried / known[:, np.newaxis])
@@ -252,7 +257,7 @@ def _prices(before: float) -> FloatArray:
 
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
-    """The price of a message for which brokers of a kind differ least in cpu / U. It changes only if clearly better."""
+    """The price of a message for which brokers of a kind differ least in cpu / U, if clearly better than `before`."""
     prices = _prices(before)
     apart = _unlike(cpu, traffic, kinds, prices)
     best, now = int(apart.argmin()), int(prices.searchsorted(before))
@@ -261,7 +266,7 @@ def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before:
 
 
 def _unlike(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, prices: FloatArray) -> FloatArray:
-    """Mean absolute deviation of log(cpu / U) within kinds, for each of `prices` (p,); 0 with nothing to compare."""
+    """Mean absolute deviation of log(cpu / U) within kinds, for each of `prices` (p,); 0 if none is known."""
     k, n = cpu.shape
     message = prices[:, np.newaxis]
     work = work_of(traffic[:, np.newaxis], message)  # (k, p, n)

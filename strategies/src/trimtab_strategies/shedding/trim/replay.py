@@ -2,6 +2,7 @@
 
 Trim decides by the replay, not by measured usage. So it need not wait until the averages no longer contain the load
 under earlier owners. It does not repeat a move whose effect is not measured yet. And late broker metrics do no harm.
+a is a broker's slope and b its background (see `model`). U is the work of all brokers. in and out are their traffic.
 
     usage[k, i, r]  ratio: what broker i would have used of resource r in minute k; r is CPU, network in, network out
     level L[k]      the least ratio at which all load would fit if it could be divided freely:
@@ -45,7 +46,7 @@ NEW = 600.0
 """A cluster is new while every broker started at most so many seconds ago."""
 
 BELIEVED = 0.15
-"""Ratio by which the load of a minute may be off if it was not measured, but assumed from averages."""
+"""Ratio by which the load of a minute may be wrong if it was not measured, but assumed from averages."""
 
 WINDOW = 8
 """Minutes that are replayed."""
@@ -54,12 +55,12 @@ FEWEST_EARLIER = 4
 """The least number of earlier minutes that show what is usual."""
 
 _FEW, _LITTLE = 0.25, 0.1  # a broker with less than these ratios of an average broker's bundles and work is vacant
-_FEWEST_OF_TREND = 12  # minutes
+_FEWEST_OF_TREND = 12  # the least number of minutes that show growth
 _CLEAR_TREND = 3.0  # growth counts only above this multiple of its uncertainty
-_HIGHEST = 64.0  # ratio of usage
+_HIGHEST = 64.0  # the highest level, as a ratio of usage
 _STEPS, _BISECTS = 200, 3  # the most steps; one in three is a bisection
-_EXACT = 1e-11  # ratio of the work, or of usage
-_BLOCK = 8192  # bundles
+_EXACT = 1e-11  # error of the level at which the steps stop, as a ratio of the work or of usage
+_BLOCK = 8192  # bundles for which arrays with all minutes are made at a time
 _FREE = 1e9  # share of the work per unit of level if work costs no CPU
 
 
@@ -178,7 +179,7 @@ class Replay:
     def vacant(self) -> BoolArray:
         """Brokers (n,) with hardly any bundles, and hardly any load even if each bundle carries the most it ever had.
 
-        They are compared with an average broker of the pool. A broker that can't get any bundles is not vacant.
+        A broker is compared with an average broker of its pool. One that can't get any bundles is not vacant.
         """
         pools, owned, now = self.pools, self.minutes.owned.count, self.minutes.used
         count = owned if now is None else self._count(now)
@@ -240,13 +241,13 @@ def replayed(
 
 
 def _any_column(found: BoolArray) -> BoolArray:
-    """Rows (m,) of `found` (m, 3) where any column is true. numpy's `any` goes through rows, and is slower."""
+    """Whether (m,) any column of each row of `found` (m, 3) is true. numpy's `any` over rows is slower."""
     any_: BoolArray = found[:, 0] | found[:, 1] | found[:, 2]
     return any_
 
 
 def _new(cluster: ClusterLoad) -> bool:
-    """Whether all brokers started lately, so that no load can be usual yet. Unknown starts do not count as recent."""
+    """Whether all brokers started at most `NEW` seconds ago, so that no load is usual yet. Unknown starts are old."""
     return bool(len(cluster.brokers)) and everywhere(cluster.now - cluster.started <= NEW)
 
 
@@ -297,7 +298,7 @@ def level(model: BrokerModel, carried: FloatArray, background: FloatArray) -> Fl
         wires = model.nic.T[np.newaxis] / total[:, 1:, np.newaxis]  # (k, 2, n)
         wire = np.fmin(wires[:, 0], wires[:, 1])
         wire[np.isnan(wire)] = np.inf
-    no_limit = np.isnan(per_core) & np.isinf(wire)  # the broker's room is not known
+    no_limit = np.isnan(per_core) & np.isinf(wire)  # no limit of the broker is known
     per_core = np.where(no_limit | (total[:, :1] <= 0), 0.0, np.fmin(per_core, _FREE))
     occupied = zeroed(background / model.cores)
     return np.where(total[:, 0] > 0, _filled_up(occupied, per_core, wire), 0.0)

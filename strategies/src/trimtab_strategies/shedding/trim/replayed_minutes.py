@@ -1,7 +1,7 @@
 """The minutes that are replayed: what the bundles' clients wanted in each, and what brokers would have carried.
 
-Most minutes have no gaps, and most of them were already part of the previous decision. Their sums are kept, so a
-decision only adds up new minutes.
+Most minutes have no gaps, and most of them were already part of the previous decision. Their sums by broker
+are kept. So a decision only adds up new minutes, unless owners or the price of a message have changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Minute:
 
 
 _NEWEST: deque[Minute] = deque(maxlen=2)
-"""The minutes that were used last: all policies of a backtest have the same ones."""
+"""The minutes that were used last. They are kept, because all policies of a backtest replay the same ones."""
 
 
 def minute_of(samples: SmallFloatArray) -> Minute:
@@ -80,7 +80,7 @@ class KnownMinutes:
     minutes: tuple[_SummedMinute, ...] = ()
 
     def __reduce__(self) -> tuple[type[KnownMinutes], tuple[()]]:
-        return KnownMinutes, ()  # a copy of a strategy starts without them
+        return KnownMinutes, ()  # a copy of a strategy starts without these minutes
 
     def of(self, recent: RecentSamples, owned: Owned, message: float) -> tuple[_SummedMinute, ...]:
         """The minutes of `recent`, with the sums of those without gaps. owned: the result of `Owned.after`."""
@@ -114,7 +114,7 @@ def sums_of(columns: Sequence[FloatArray], owner: IntArray, brokers: int) -> Flo
 
 @dataclass(frozen=True)
 class ReplayedMinutes:
-    """k minutes of m bundles. recent: as measured. known: results of the last decision."""
+    """k minutes of m bundles. recent: the samples. known: sums from the last decision."""
 
     cluster: ClusterLoad
     recent: RecentSamples

@@ -1,12 +1,13 @@
-"""The ring of recent samples: what the clients of each bundle wanted, and each broker did, in the last minutes.
+"""The recent samples: what the clients of each bundle wanted, and what each broker used, in the last minutes.
 
-What clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
+The samples are kept in a ring, a list with a maximum number of rows: when it is full, a new row drops the oldest. What
+clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
 
 A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a window is the same
 time at every interval. Rows older than the ring's span are dropped, because after a gap old minutes show nothing.
 
-The ring has no copies of the arrays that it returns. They are read-only. Each minute of the bundles is an array of
-32-bit floats, which all later cycles share: 2 MB for 180,000 bundles.
+The ring returns its own arrays, not copies. So they are read-only. Each minute of the bundles is an array of 32-bit
+floats, which all later cycles share: 2 MB for 180,000 bundles.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MINUTES = 24
 """Rows of the ring, one per minute. The newest ones are replayed. The earlier ones show which load is usual."""
 
 NEW_ROW = 55.0
-"""A sample so many seconds after the first one of a row begins the next row. So cycles of a minute may be 5 s early."""
+"""A sample so many seconds after the first sample of a row begins the next row: a cycle may come 5 s early."""
 
 REPLAYED = 8
 """The number of newest rows that are replayed. Rows that `fill` added are kept only among these."""
@@ -84,10 +85,10 @@ _NOTHING = RecentSamples(np.empty(0), (), np.empty((0, 0)), np.empty((0, 0, len(
 
 @dataclass
 class SampleRing:
-    """Collects the samples of each cycle. It knows names, so bundles and brokers may come, go and change rows.
+    """Collects the samples of each cycle. It matches rows by name, so bundles and brokers may come, go and change rows.
 
     rows: number of minutes that it keeps.
-    averaged: whether the bundles' short averages cover the minutes before the first sample. They then fill the ring.
+    averaged: whether the ring starts with the bundles' short averages in place of the minutes before the first sample.
     """
 
     rows: int = MINUTES
@@ -138,7 +139,7 @@ class SampleRing:
     ) -> RecentSamples:
         """Add the newest samples of `brokers`, and return all samples.
 
-        bundles: the minutes of another ring, to which all of these cycles were added, too; with these `names`. So
+        bundles: the minutes of another ring, for the bundles `names`; the same cycles were added to that ring. So
         clusters that differ only in the load of their brokers share the minutes of the bundles.
         """
         none = np.empty((0, len(SAMPLED)), dtype=np.float32)
@@ -148,7 +149,8 @@ class SampleRing:
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
         """Add past `cycles` where the ring has no row within `NEW_ROW`. They replace assumed rows.
 
-        They show what has lasted, not what is usual. Otherwise all load that began since then would be a surge.
+        These rows show which load has lasted, but not which is usual: otherwise all load that began since then would be
+        a surge.
         """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
@@ -230,9 +232,9 @@ class SampleRing:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """For each name of the new rows its position in the former rows, and in the cycle that is added; -1 if absent.
+    """The position of each name of the new rows in the former rows, and in the cycle that is added; -1 if absent.
 
-    None: the names are the same.
+    None if the names are the same.
     """
 
     before: Places | None

@@ -2,15 +2,15 @@
 
 A prediction is due three minutes after its plan, unless another plan has touched the broker since. It counts only if
 the broker then has the bundles that the plan gave it, and no move from or to it is pending. So nothing is learned in
-mode DryRun, or when a move failed or is late. The measured value is the median of the three minutes, because plans
+mode DryRun, or when a move failed or is late. The measured value is the median of these three minutes, because plans
 predict from medians, too. A prediction is right if it is within 3 points. `step` is the ratio of the usual number of
 moves that the next plan may make. If fewer than 70 % of the last 20 predictions (at least 10) are right, `step` halves,
 down to an eighth. Otherwise it doubles, up to one.
 
 An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
 
-Memory: ``predictions`` ([due, broker, percent, fingerprint of its bundles]), ``scored`` ([epoch seconds, points], the
-newest last; points are measured less predicted), ``step`` (ratio).
+Stored in the strategy's `memory`: ``predictions`` ([due, broker, percent, checksum of its bundles]), ``scored`` ([epoch
+seconds, points], the newest last; points are measured less predicted), ``step`` (ratio).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ WITHIN = 3.0
 RIGHT = 0.7
 """Ratio of predictions that must be right. Otherwise plans get smaller."""
 
-_DUE = 180.0  # seconds
-_KEPT = 20  # predictions
+_DUE = 180.0  # seconds after a plan at which its predictions are compared
+_KEPT = 20  # errors that are stored
 _ENOUGH = 10  # the least number of scored predictions that can make plans smaller
 _COUNTS = 86400.0  # seconds for which an error counts
-_SMALLEST = 0.125
+_SMALLEST = 0.125  # the least `step`
 
 
 def step(memory: Mapping[str, Any]) -> float:

@@ -1,10 +1,10 @@
 """A better search for small plans: it takes the best pair of moves at a time, instead of the best move.
 
 If brokers have only a dozen bundles of very different size, the best first move is often not part of the best plan. A
-pair may be two moves of a giver, a swap, or a move that makes room for another one. A single move counts as a pair with
-itself. The pair with the largest gain less price is taken. Then the load after that pair is computed, and the next pair
-is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the largest distance before the pair.
-So a large bundle may fill a broker.
+pair may be two moves from one giver (see `plan`), a swap, or a move that makes room for another one. A single move
+counts as a pair with itself. The pair with the largest gain less price is taken. Then the load after that pair is
+computed, and the next pair is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the
+largest distance of any broker before the pair. So a large bundle may fill a broker.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FEW = 10
 """Plans with fewer moves than this are searched by pairs, too."""
 
 LUMPY = 0.6
-"""See the module."""
+"""How far a taker may end up above its target: see the module."""
 
 COARSE = 30
-"""Pairs are searched if an average broker has at most this many bundles. With more, single moves fit well enough."""
+"""Pairs are searched if an average broker has at most this many bundles. With more, single moves suffice."""
 
 _BROKERS = 4  # the number of the hottest, and of the coldest brokers that are considered
 _BUNDLES = 10  # the number of bundles of each of these brokers, evenly spread by load

@@ -6,25 +6,28 @@ broker gets bundles soon, because it was empty in all minutes of the replay. Wha
 so a policy declares no machine types, idle CPU or other programs. The plan takes the moves that gain most balance for
 the fewest disconnected clients, and only if the gain is worth their price.
 
-Formula. Let b_i be the background of broker i, a_i the cost of work on it, U_i the work of its bundles, L the least
-level at which all load would fit. Broker i is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above its target. There
-is a cause if a broker was `hot` points above its target, or two brokers were `apart` points apart, throughout the last
-w minutes; w is 8, 6, 5, 4, 3 or 2. A plan is made if (points taken off) x (minutes that will probably last) >= `worth`
-x (price of its moves) / (bundles per broker).
+Formula. U_i is the work of broker i: bytes/s in and out of its bundles, plus a price for each message. a_i is its
+slope, the CPU that a unit of work costs there. b_i is its background, the CPU that its bundles do not explain. L is the
+level: the least usage at which all load would fit. Broker i is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above
+its target. There is a cause to act if a broker was `hot` points above its target, or two brokers were `apart` points
+apart, throughout the last w minutes; w is 8, 6, 5, 4, 3 or 2. A plan is made if (points taken off) x (minutes that will
+probably last) >= `worth` x (price of its moves) / (bundles per broker).
 
 When it helps. Wherever load lasts longer than a few minutes. When it hurts. With a surge that comes once and ends after
 a quarter of an hour, because nothing shows beforehand that it will end.
 
-A plan is scored: three minutes later the usage that it predicted is compared with the measured usage. When fewer than
-70 % of a day's last predictions are within 3 points, the next plans make half as many moves, until enough are right.
+A plan is scored: three minutes later the CPU that it predicted for each broker is compared with the measured CPU. When
+fewer than 70 % of a day's last predictions are within 3 points, the next plans make half as many moves, until enough
+predictions are right.
 
 A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
-`floor`, Trim plans these moves as if the machines were smaller, so that the busiest would be at twice `floor`.
+`floor`, Trim plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
-Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` and ``departures`` for rollouts; ``filling``
-(names of the brokers that the last plan filled).
+Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` (names of the brokers of the last decision)
+and ``departures`` ([epoch seconds, name] of brokers that left) for rollouts; ``filling`` (names of the brokers that the
+last plan filled).
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
-_ROLLOUT = 900.0  # two brokers that leave within so many seconds are a rollout
+_ROLLOUT = 900.0  # if two brokers leave within so many seconds, that is a rollout
 _OUTLASTS = 1.5  # a rollout ends after this multiple of the longest pause between departures
 _SCORED_AHEAD = 2.0  # minutes after a plan for which its predictions are made: the middle of three
 
@@ -75,11 +78,12 @@ class TrimParams(StrategyParams):
     """Percentage points between the broker farthest above its target and the one farthest below. It is a cause to act
     if they stay this far apart."""
     price: Annotated[float, Field(gt=0, le=100000)] = 430
-    """Minimum gain of a move, scaled to all bundles of an average broker, in points squared. A higher price leads to
-    fewer moves and a less even load."""
+    """Minimum gain of a move in points squared, times the number of bundles of an average broker. A higher price leads
+    to fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
-    """Minimum gain of a whole plan over the time that the difference will probably last, in point-minutes. It is scaled
-    like `price`. With a higher value Trim waits longer."""
+    """Minimum point-minutes that a plan saves per average bundle that it moves, times the number of bundles of an
+    average broker. Point-minutes are the points taken off busy brokers, times the minutes that the difference will
+    probably last. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
     """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
     disconnected clients."""
@@ -179,9 +183,9 @@ class _TrimCycle:
         return self.made(plan, {**self.memory, "filling": filled}, messages.filled(filled, len(plan.moves), plan.cut))
 
     def levelled(self) -> tuple[_Plan | None, str]:
-        """The plan of the longest window with a cause and a plan worth its price, and the cause in words.
+        """The plan of the longest window that has a cause and a plan worth its price, and the cause in words.
 
-        Otherwise None, and why no plan is worth its price; empty if there is no cause.
+        If no window has both: None, and why no plan is worth its price; an empty text if there is no cause.
         """
         refused, params, names = "", self.params, self.cluster.brokers.names
         windows = self.watch.windows(len(self.replay))
@@ -260,8 +264,8 @@ class _Plan:
     """A plan before it is judged.
 
     gained: points that it takes off brokers above their level. price: point-minutes that its moves must save. cut:
-    ratio 0-1 of all clients that it disconnects, NaN if unknown. ahead: (n,) points of CPU by which brokers grow in
-    `AHEAD` minutes, with their bundles.
+    ratio 0-1 of all clients that it disconnects, NaN if unknown. ahead: (n,) points by which the CPU of each broker
+    grows in `AHEAD` minutes, as its bundles grow.
     """
 
     moves: list[PlannedMove]

@@ -4,15 +4,16 @@ Idea. A bundle with which even the idlest broker would be well above the level m
 disconnects its clients each time. Here it is cut in one step, between its topics, and the children are placed in the
 same plan.
 
-Formula. A bundle is split when it is at least `least` points itself, and every broker with it would be `above` points
-above the level, in the last two minutes of the replay (on a full machine in the last one). Its owner counts, too, so a
-bundle stays whole if its owner is not above that. Children: ceil(load / max(6 points, 0.3 of the level)), cut by
-the load of its topics. If a single topic carries more than `hot_topic` of it, a split does not help: add partitions.
+Formula. A bundle is split when it alone adds at least `least` points to an average broker, and every broker with it
+would be `above` points above the level, in the last two minutes of the replay (on a full machine in the last one). Its
+owner counts, too, so a bundle stays whole if its owner is not above that. The number of children is ceil(load / max(6
+points, 0.3 of the level)). The bundle is cut so that its topics' load is divided evenly. If a single topic carries more
+than `hot_topic_percent` of the load, a split does not help: add partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes, because a split can't be
 undone.
 
-Source. Trimtab's own. Memory: that of the model, see `model`.
+Source. Trimtab's own. Memory: what the model stores, see `model`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from trimtab_strategies.splitting.boundaries import FEWEST_TOPICS, can_split, cu
 from trimtab_strategies.splitting.limits import Inside
 
 LASTS = 2
-"""Minutes of the ring in which a bundle must be too large."""
+"""The number of last minutes in which a bundle must be too large."""
 
 _SMALLEST_CHILD = 6.0  # points that a child should have
 _HEAVIEST = 0.75  # ratio of the load that one child may keep
@@ -138,7 +139,7 @@ class TrimSplitter:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """The size of each bundle on an average broker, by its least load in the last minutes.
+    """The size of each bundle on an average broker, by its least load in the last `LASTS` minutes.
 
     sample: (m, 3) columns `SAMPLED`. cpu: (m,) cores. points: (m,) of the busiest resource. level: percent. lowest:
     (m,) the least usage, percent, of any broker with the bundle: its owner, or one that may receive it.
