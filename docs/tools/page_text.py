@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 WIDTH = 120
 """Columns of a line of text on a page."""
 
-_WHOLE = re.compile(r"`[^`\n]+`|\[[^\]\n]+\]\([^)\s]+\)")
+_WHOLE = re.compile(r"``[^`\n]+``|`[^`\n]+`|\[[^\]\n]+\]\([^)\s]+\)")
 
 
 def filled(template: str, **parts: str) -> str:

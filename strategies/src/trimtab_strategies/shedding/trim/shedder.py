@@ -25,9 +25,9 @@ A broker with hardly any bundles is filled after two minutes, at any usage. If t
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
-Source. Trimtab's own. Memory: see `model`, `cause` and `scores`; ``seen`` (names of the brokers of the last decision)
-and ``departures`` ([epoch seconds, name] of brokers that left) for rollouts; ``filling`` (names of the brokers that the
-last plan filled).
+Source. Trimtab's own. Memory: see `model`, `cause` and `scores`. For rollouts: ``seen``, the names of the brokers of
+the last decision, and ``departures``, the epoch seconds and name of each broker that left. Also ``filling``, the names
+of the brokers that the last plan filled.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ class TrimParams(StrategyParams):
     to fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
     """Minimum point-minutes that a plan saves per average bundle that it moves, times the number of bundles of an
-    average broker. Point-minutes are the points taken off busy brokers, times the minutes that the difference will
-    probably last. With a higher value Trim waits longer."""
+    average broker. Point-minutes are what is taken off the usage of busy brokers, times the minutes that the difference
+    will probably last. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
     """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
     disconnected clients."""
