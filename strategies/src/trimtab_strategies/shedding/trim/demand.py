@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.shedding.trim.readings import median
 
 _Float = TypeVar("_Float", bound=np.floating[Any])
 
@@ -46,7 +47,7 @@ def served(
     ratio = np.ones(len(full))
     for broker in np.flatnonzero(full).tolist() if len(earlier) else ():
         rows = np.flatnonzero(owner == broker)
-        ratio[broker] = _ratio(_traffic(load[rows]), _usual([_traffic(minute[rows]) for minute in earlier]))
+        ratio[broker] = _ratio(_traffic(load[rows]), median(np.stack([_traffic(minute[rows]) for minute in earlier])))
     return np.where(ratio < ALL, ratio, 1.0)
 
 
@@ -67,15 +68,6 @@ def _ratio(now: FloatArray, usual: FloatArray) -> float:
     order = np.argsort(ratio, kind="stable")
     middle = np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2)
     return float(np.clip(ratio[order[middle]], LEAST, 1.0))
-
-
-def _usual(earlier: Sequence[FloatArray]) -> FloatArray:
-    """Median (b,) of the minutes (b,) in which each bundle was measured; NaN if in none."""
-    minutes = np.stack(earlier)
-    known: BoolArray = np.asarray(np.isfinite(minutes).any(axis=0))
-    usual = np.full(len(known), np.nan)
-    usual[known] = np.nanmedian(minutes[:, known], axis=0)
-    return usual
 
 
 def _traffic(load: npt.NDArray[np.floating[Any]]) -> FloatArray:
