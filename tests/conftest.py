@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import sys
 import zlib
 from collections.abc import Iterator
@@ -51,8 +52,13 @@ hypothesis.settings.register_profile("busy", deadline=None, suppress_health_chec
 
 
 def pytest_configure() -> None:
-    """Make the JVMs that tests start begin quickly, and set no deadline for Hypothesis on a busy machine."""
+    """Make the JVMs that tests start begin quickly, and set no deadline for Hypothesis on a busy machine.
+
+    A background job of a shell ignores SIGINT, and so would the programs that tests interrupt.
+    """
     hypothesis.settings.load_profile("busy")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _give_options("JAVA_TOOL_OPTIONS", QUICK_JVM)
     if ARCHIVE.exists():  # the JVM ignores one that does not fit
         _give_options("SPARK_SUBMIT_OPTS", f"-XX:SharedArchiveFile={ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off")
