@@ -198,7 +198,7 @@ def _place(rest: PulsarRest, bundles: Sequence[str], topics: Sequence[Topic], wa
 
 
 def _send(traffic: ClientTraffic, topics: Sequence[Topic], wanted: Array, begun: float) -> None:
-    """Send in each minute what the lab's clients send in it."""
+    """Send in each minute what the lab's clients send in the same minute."""
     for minute in range(len(wanted)):
         for topic in topics:
             traffic.set_rate(topic.name, float(wanted[minute, topic.bundle]))

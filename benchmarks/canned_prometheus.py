@@ -36,7 +36,7 @@ START = 1_750_000_000.0
 """Evaluation time of the first cycle, epoch seconds."""
 _EACH = 64  # bundles in each namespace
 _VALUES = {"time": "1750000000", "limit": "4"}
-_WINDOW, _SAMPLES = 1e6, 20  # seconds, so that samples are never too old; raw samples of five windows
+_WINDOW, _SAMPLES = 1e6, 20  # seconds, so long that no sample is too old; number of raw samples, over five windows
 
 
 class Size(NamedTuple):
@@ -95,7 +95,7 @@ class Fleet:
         )
 
     def settings(self, url: str = "http://unused") -> PrometheusSettings:
-        """Settings that read topics if bundles have no metrics. Samples of the fleet are never too old for them."""
+        """Settings that read topics if bundles have no metrics. With these settings no sample is too old."""
         return PrometheusSettings(
             url,
             "pulsar",
@@ -168,7 +168,10 @@ def _write(folder: Path, promql: str, series: Iterator[str], kind: str = "vector
 
 
 def _key(promql: str) -> str:
-    """File name of a query's body. It ignores the range of the check for future samples, which is shorter if busy."""
+    """File name of a query's body.
+
+    The name ignores the range of the check for samples from the future: a check that is sent late has a shorter range.
+    """
     return hashlib.sha256(re.sub(r"\[\w+\] offset", "[] offset", promql).encode()).hexdigest()
 
 

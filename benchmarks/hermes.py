@@ -9,8 +9,10 @@ CPU time of one thread). The weights are lognormal(3, 1) operations/s, and each 
     frozen     as perturbed, but everything was moved a minute ago
 
 Forms: `java` decides as the original, in its order; `sorted` uses the same rules in sorted order; `corrected` is
-without the original's defects. Quality is the largest and the root mean square distance of a consumer's real weight
-from its target, in percent of the target, and the number of tasks that moved.
+without the original's defects.
+
+Quality has three figures. Two are the largest and the root mean square distance of a consumer's carried weight from its
+target, in percent of the target. The third is the number of tasks that moved.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The large cluster on which decisions are timed. It is the same in Java and here.
 
-For bundle j of broker i, h = ((i * 600 + j) * 2654435761) mod 2^32 and x = h / 2^32. It has the message rate 20 + 80 x
-and the throughput 1024 x rate in each direction, and ten topics. The CPU of broker i is 40 + i mod 7 percent. In
-``hot`` every tenth broker has CPU 95 % and four times the rates, in ``balanced`` no broker has. Rows of bundles are in
-random order.
+For bundle j of broker i, h = ((i * 600 + j) * 2654435761) mod 2^32 and x = h / 2^32. The bundle has the message rate
+20 + 80 x, the throughput 1024 times that rate in each direction, and ten topics. The CPU of broker i is 40 + i mod 7
+percent. In ``hot`` every tenth broker has CPU 95 % and four times the rates. In ``balanced`` there is no such broker.
+Rows of bundles are in random order.
 """
 
 from __future__ import annotations

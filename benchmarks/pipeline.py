@@ -2,9 +2,9 @@
 
 A second process replays the answers of Prometheus at almost no cost. So the benchmark measures Trimtab's own work:
 HTTP, parsing, the join with the last state, averages, the history files, alignment. Each line of the output is measured
-in a program of its own. It starts, runs a dry cycle, a first real one, some to warm up, and those that count. Before
-each cycle that counts, a third process runs the lower bound, `numpy_cycle`. A fourth one fetches the bodies and finds
-their numbers, without Trimtab's code (`bare_fetch`). So a busy machine slows all of them.
+in a program of its own. That program runs a dry cycle, a first real cycle, some cycles to warm up, and the cycles that
+count. Before each cycle that counts, a third process runs the lower bound, `numpy_cycle`. A fourth one fetches the
+bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy machine slows all of them.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
@@ -12,7 +12,7 @@ their numbers, without Trimtab's code (`bare_fetch`). So a busy machine slows al
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
                                           refresh       a broker refresh
 
-    --on connect   the same on a Spark Connect server, a process of its own that already runs (--on embedded)
+    --on connect   only on a Spark Connect server, in a process that already runs (--on embedded: only without one)
     --soak N       then N cycles without lower bounds: p50, p95, and memory at the start, in the middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
 """

@@ -5,8 +5,8 @@ for a move are made for clusters with a hundred times the load, and its cool-dow
 scenario. Both are reduced, equally for Pulsar and Trimtab. All else is at its default.
 
 The scenario has three brokers and 36 topics in 24 bundles, with Zipf-distributed rates. The 14 bundles with the most
-messages start on the first broker. Halfway, the hot topics become those of the broker that then serves the most topics,
-so that the change is equally hard for every placement.
+messages start on the first broker. Halfway the rates change: the topics of the broker that then serves the most topics
+become the hot ones. So the change is equally hard for every placement.
 """
 
 from __future__ import annotations

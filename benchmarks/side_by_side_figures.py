@@ -27,9 +27,9 @@ STEP = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """At `at` (epoch seconds) a bundle (row) was first seen at `target`; both are rows of brokers.
+    """At `at` (epoch seconds) a bundle (row) was first seen at `target`, after `source`.
 
-    Both are equal if the bundle was released and came back.
+    `source` and `target` are rows of brokers. They are equal if the bundle was released and came back.
     """
 
     at: float
@@ -49,7 +49,7 @@ class Row:
 
 
 def rates(rows: Sequence[Row], topics: Sequence[Topic]) -> Array:
-    """Acknowledged messages/s by time between two rows and broker, each topic counted where its bundle was served."""
+    """Acknowledged messages/s by interval between rows and by broker; a topic counts where its bundle was served."""
     times = np.array([row.at for row in rows])
     acked = np.diff(np.array([row.acked for row in rows], dtype=float), axis=0) / np.diff(times)[:, None]
     owners = np.array([[row.owners[topic.bundle] for topic in topics] for row in rows[1:]])
@@ -57,7 +57,7 @@ def rates(rows: Sequence[Row], topics: Sequence[Topic]) -> Array:
 
 
 def cores(rows: Sequence[Row]) -> Array:
-    """CPU cores used, by time between two rows and broker."""
+    """CPU cores used, by interval between two rows and by broker."""
     times = np.array([row.at for row in rows])
     return np.asarray(np.diff(np.array([row.cpu for row in rows]), axis=0) / np.diff(times)[:, None])
 

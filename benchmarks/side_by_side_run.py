@@ -30,7 +30,7 @@ from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 
 LOOK_EVERY = 1.0
-"""Seconds between two readings of the owners. The brokers take turns, because the 25 requests of each cost CPU."""
+"""Seconds between two readings of the owners. The brokers take turns, because a reading's 25 requests cost CPU."""
 
 COUNT_EVERY = 1.0
 """Seconds between two readings of the counters."""

@@ -2,8 +2,8 @@
 
 A task's time is measured from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing
 names, finding their ranges, and summing. HTTP is left out, because its time depends on Prometheus. Each shard runs in a
-process of its own, as in Spark. For SQL the topics are already in Parquet files. That design also needs to transfer
-them from the task into the JVM, which is not counted.
+process of its own, as in Spark. For SQL the topics are already in Parquet files. In practice the topics would first
+have to be transferred from the task into the JVM. The time for that is not counted.
 
 The task that reads the topics of the hottest bundles is measured, too: what it sends to the driver, and its peak
 memory. They are compared with those of a task that sends every topic of the same namespaces.

@@ -1,13 +1,15 @@
 """Time and memory of Trim's decisions on large clusters: `python benchmarks/trim.py [--sizes 100x600] [--json FILE]`.
 
-A third of the brokers is at 75 % CPU, the others at 35 %. The load of each bundle jitters by 10 %. The ring of samples
-fills for 24 minutes, with one cycle a minute. Then Trim decides, and each plan has landed by the next minute.
+A third of the brokers is at 75 % CPU, the others at 35 %. The load of each bundle jitters by 10 %. There is one cycle a
+minute. Trim decides in each cycle, and each plan has landed by the next one. The ring of samples is full after 24
+cycles, and `--cycles` more follow.
 
     ring    adding the newest samples of all bundles
     shed    Trim's whole decision: brokers' models, replay, causes, plan
 
-The output is processor time, in milliseconds: of the slowest cycle, and the medians of cycles with a plan and of those
-without. Memory is the peak of a separate process, and its memory before the ring existed.
+The output is processor time, in milliseconds: of the slowest cycle, the median of the cycles with a plan, and, with a
+full ring, the median of the cycles without one. Memory is measured in a separate process: its peak, and what it used
+before the ring existed.
 """
 
 from __future__ import annotations
