@@ -60,7 +60,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
 """For each shedder, the scenario that shows best what it does, and what the reader should look for."""
 
 PLACED = "Mixed machines"
-"""The scenario for the placements: only usage shows which broker has room."""
+"""The scenario for the placements. In it, only usage shows which broker has room."""
 
 
 def page() -> str:

@@ -14,7 +14,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 INK, TOLD, PALE, MOVED = "#333333", "#666666", "#dddddd", "#cc79a7"
 
 SIZE, SMALL, TITLE = 14, 13, 17
-"""Pixels of letters in a drawing 480 pixels wide, which a phone shows at three quarters of its size."""
+"""Font sizes in pixels. A drawing is 480 pixels wide, and a phone shows it at three quarters of that."""
 
 _CELL, _ROW = (480.0, 292.0)
 _LEFT, _WIDTH = 58.0, 400.0

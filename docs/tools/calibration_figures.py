@@ -71,7 +71,10 @@ def change() -> int:
 
 @dataclass(frozen=True)
 class Points:
-    """Messages/s, CPU (percent) and row of a broker in a minute, (k,) each. grown: it serves the bundle that grew."""
+    """Messages/s, CPU (percent) and row of a broker in a minute, (k,) each.
+
+    grown: whether it serves the bundle that grew.
+    """
 
     rates: FloatArray
     cpu: FloatArray
@@ -80,7 +83,7 @@ class Points:
 
 
 def points(traces: Mapping[str, Any]) -> Points:
-    """Every minute of every real broker, except those with moves, after which clients reconnect and catch up."""
+    """Every minute of every real broker, except minutes with moves: clients then reconnect and catch up."""
     real = traces["real"]
     cpu, rates = (minutes(values(real[what]), REAL_STEP) for what in ("cpu", "rates"))
     moving = {int(move["at"] // 60) for move in real["moves"]}

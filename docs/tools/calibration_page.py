@@ -30,7 +30,7 @@ from trimtab_lab.simulation.realism import Batching
 from trimtab_strategies.model.cluster_load import FloatArray
 
 RANKS = ("busiest", "middle", "idlest")
-"""The brokers of a minute by their messages/s. Both sides are compared by rank, because idle brokers are alike."""
+"""Ranks of brokers in a minute, by messages/s. Both sides are compared by rank, because idle brokers are alike."""
 
 
 def page() -> str:

@@ -15,7 +15,7 @@ COLORS = (("#0072b2", "#56b4e9"), ("#b34700", "#ff9e4a"), ("#007a5a", "#4fd1a5")
 """Colour of each broker on light, and on dark."""
 
 SMALL, TITLE = 13, 17
-"""Pixels of letters in a drawing 480 pixels wide, which a phone shows at three quarters of its size."""
+"""Font sizes in pixels. A drawing is 480 pixels wide, and a phone shows it at three quarters of that."""
 
 WIDTH, PANEL = 480.0, 300.0
 LEFT, PLOT = 58.0, 404.0

@@ -55,7 +55,7 @@ class Comparison:
 
 @cache
 def comparisons() -> dict[str, Comparison]:
-    """All scenarios of the catalogue, by name. Raises `ValueError` for one without figures of every strategy."""
+    """All scenarios of the catalogue, by name. Raises `ValueError` if a strategy has no figures for one of them."""
     rows = json.loads((ROOT / "docs" / "data" / "comparison.json").read_text())["cells"]
     found = {(row["scenario"], row["strategy"]): row for row in rows}
     return {name: _comparison(name, scenario, found) for name, scenario in catalogue().items()}

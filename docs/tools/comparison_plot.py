@@ -93,13 +93,13 @@ def _framed(left: float, top: float, width: float, height: float, points: Sequen
 
 
 def _round_up(value: float, parts: int) -> float:
-    """A round value above, so that no mark is on the edge. Divided into `parts`, it gives round values, too."""
+    """A round number above `value`, so that no mark is on the edge. Divided by `parts`, it is round, too."""
     steps = (parts * part for part in (0.5, 1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 250))
     return next((step for step in steps if step >= value * 1.05), ceil(value * 1.05))
 
 
 def _axes(frame: _Frame, size: int) -> Iterator[str]:
-    """Lines at 0, in the middle and at the edge: half of the area, a quarter of the connections."""
+    """Lines at 0, in the middle and at the edge. The middle is half of the area, and a quarter of the connections."""
     right, bottom = frame.left + frame.width, frame.top + frame.height
     for cut, area in ((0.0, 0.0), (frame.cut / 4, frame.area / 2), (frame.cut, frame.area)):
         x, y = frame.at(cut, area)

@@ -1,4 +1,4 @@
-"""The page of scenarios: their fields, and those that come with the lab; their JSON schema, and a picture."""
+"""The page of scenarios, with their fields and the scenarios of the lab; their JSON schema, and a picture."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Scene:
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
-        """All moves until the cluster is level, one decision after the other, each landed before the next."""
+        """All moves until the cluster is level. The moves of a decision land before the next decision."""
         owners, moved, memory = dict(self.scenario.stage()[1]), dict[str, float](), Memory()
         made: list[Move] = []
         for cycle in range(_LONGEST):

@@ -58,7 +58,7 @@ def _run(title: str, run: Mapping[str, Any], rate: float) -> Iterator[str]:
 def _panel(
     top: float, height: float, rows: Sequence[Sequence[float | None]], most: float, names: Sequence[str]
 ) -> Iterator[str]:
-    """A line for each broker over time. rows: (times, brokers), None unknown. names: of 0, a third, and `most`."""
+    """A line for each broker over time. rows: (times, brokers), None unknown. names: of 0, `most` / 3 and `most`."""
     for value, name in zip((0, most / 3, most), names, strict=True):
         y = top + height * (1 - value / most)
         yield f'<line x1="{LEFT}" x2="{LEFT + PLOT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'

@@ -103,7 +103,7 @@ def waited() -> str:
 
 
 def _changes(axes: Axes, needed: FloatArray) -> Iterator[str]:
-    """How many minutes are needed, where that changes."""
+    """The number of minutes that an excess must last, written wherever it changes."""
     steps = [0, *(np.flatnonzero(np.diff(needed)) + 1).tolist()]
     for x, end in pairwise([*steps, len(needed)]):
         words = f"{needed[x]:g} needed" if end - x >= 12 else f"{needed[x]:g}"  # noqa: PLR2004 - minutes as wide as it

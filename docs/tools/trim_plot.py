@@ -15,7 +15,7 @@ WIDTH = 480.0
 """Pixels of a drawing, which a phone shows at three quarters of its size."""
 
 LETTERS, SMALL, TITLE = 14, 13, 16
-"""Pixels of letters; the least that can be read on a phone is 12."""
+"""Font sizes in pixels. The smallest that can be read on a phone is 12."""
 
 _LIGHT = {
     "page": "#ffffff", "ink": "#24292f", "soft": "#57606a", "grid": "#d8dee4", "band": "#eaeef2", "many": "#c2843c",

@@ -86,7 +86,7 @@ def _noting() -> Iterator[dict[int, Minute]]:
 
 @dataclass
 class Minute:
-    """One decision. plans: those considered, each with its window; the last one was made if something `moved`.
+    """One decision. plans: those considered, each with its window; if something `moved`, it moved by the last one.
 
     held_back: why nothing moved, in words.
     """
@@ -111,7 +111,7 @@ class Minute:
 
     @property
     def plan(self) -> _Plan:
-        """The plan that was made."""
+        """The plan by which bundles moved."""
         assert self.moved
         return self.plans[-1][2]
 

@@ -1,4 +1,4 @@
-"""Actuators write the desired owner of a bundle. A dry run is an actuator too, never an ``if``.
+"""Actuators write the desired owner of a bundle. A dry run has an actuator of its own, which writes nothing.
 
 `DeclarativeActuator` writes `Bundle.spec.owner`. Brokers (or a sidecar, or the Pulsar bridge) watch it, and take,
 release and confirm bundles. Every write carries the resourceVersion of the Bundle that the decision was based on. A 409

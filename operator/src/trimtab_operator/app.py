@@ -227,7 +227,7 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of a status. With conditions it replaces the whole list, so the Broker must not have changed."""
+    """The merge patch of a status. With conditions it replaces the whole list, so it requires an unchanged Broker."""
     known = cluster.stores.brokers.items.get(name)
     if known is None or "conditions" not in status:
         return {"status": status}
@@ -252,7 +252,7 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
-    """Keep the conditions of TopicNamespaces up to date: on their spec, and on their hash rings."""
+    """Update the conditions of TopicNamespaces: those on their spec, and those on their hash ring."""
     examiner, rings = Examiner(cluster), RingStatus(cluster)
     while True:
         try:

@@ -14,7 +14,7 @@ and surplus ones are removed. A missing one goes to the consumer with the fewest
 placements comes first. Then the fullest consumer gives to the emptiest while they differ by more than one. It helps
 with tasks that are all alike, and hurts everywhere else.
 
-Source. Hermes 2.21.0: its weighted and its selective work balancer, which is the default there. The weighted model
+Source. Hermes 2.21.0: its weighted work balancer, and its selective one, which is Hermes' default. The weighted model
 decides as the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. In the selective original, hash maps decide
 ties. Here the first name wins. So counts equal the original's if they do not depend on the hash maps, but holders may
 differ.

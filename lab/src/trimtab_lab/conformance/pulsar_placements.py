@@ -19,7 +19,7 @@ from trimtab_strategies.placement.round_robin import next_turn
 
 
 def least_resource_usage(given: Input) -> Answer:
-    """``modular.LeastResourceUsageWithWeight``: the tied best and the smoothed usage after each step."""
+    """``modular.LeastResourceUsageWithWeight``: tied best brokers, and smoothed usage, after each step."""
     placement = LeastResourceUsageWithWeight(params(LeastResourceUsageWithWeightParams, given["conf"]))
     memory: Mapping[str, Any] = {"brokers": {"ema": {}}}
     steps = []
@@ -40,7 +40,7 @@ def least_resource_usage(given: Input) -> Answer:
 
 
 def least_long_term_message_rate(given: Input) -> Answer:
-    """``modular.LeastLongTermMessageRate``: the tied best of each step."""
+    """``modular.LeastLongTermMessageRate``: the tied best brokers of each step."""
     placement = LeastLongTermMessageRate(params(LeastLongTermMessageRateParams, given["conf"]))
     steps = []
     for now, (step, brokers) in enumerate(_steps(given)):

@@ -33,7 +33,7 @@ from trimtab_strategies.usage import MODULAR_COLUMNS, percent, reported_steps
 
 
 def extensible_least_resource_usage(given: Input) -> Answer:
-    """``extensible.LeastResourceUsageWithWeight``: the tied best of each step.
+    """``extensible.LeastResourceUsageWithWeight``: the tied best brokers of each step.
 
     The recording has the smoothed usage that brokers reported, which the strategy gets as its memory.
     """
@@ -118,13 +118,13 @@ class _Scene:
     def walked(self) -> list[str]:
         """The brokers in the order of the recorder's map.
 
-        ``computeIfAbsent`` has filled that map. It puts a key in front of its slot. The map grows only at
-        the next call.
+        ``computeIfAbsent`` has filled that map. It puts a new key before the other keys of its slot. A map that is too
+        full grows only at the next call of ``computeIfAbsent``.
         """
         return hash_map_order(reversed(self.brokers), self._slots)
 
     def set_brokers(self, changes: Mapping[str, Fields]) -> None:
-        """Merge fields. A throughput without an average is its own average."""
+        """Merge fields. If throughput is set without its average, the average is the sum of throughput in and out."""
         for name, fields in changes.items():
             if len(self.brokers) > self._slots * 3 // 4:
                 self._slots *= 2

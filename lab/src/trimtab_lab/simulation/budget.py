@@ -22,7 +22,7 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 @dataclass
 class PlayedBudget:
-    """What a policy may spend, and has spent. linked: whether Pulsar gives owners to bundles without one, for free."""
+    """What a policy may spend, and has spent. linked: whether Pulsar gives owners to bundles without one, uncharged."""
 
     rules: BudgetRules
     linked: bool = False
@@ -46,8 +46,8 @@ class PlayedBudget:
     def admitted(self, orders: Orders, load: ClusterLoad, *, paid: bool = True) -> Orders:
         """The orders that may be carried out now.
 
-        A split counts as a move to where the bundle was. paid: whether the orders are charged; False if the real moves
-        are charged instead.
+        A split counts as a move of the bundle to its current owner. paid: whether the orders are charged; False if the
+        real moves are charged instead.
         """
         tally, prices = self._tally(load), _prices(load)
         reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]

@@ -20,7 +20,10 @@ _CLIENT_SPREAD = 0.9
 
 
 def clients(rng: np.random.Generator, size: FloatArray, average: float) -> FloatArray:
-    """Producers and consumers (m,) of each bundle, 1 to 400: its size's square root, times a lognormal factor."""
+    """Producers and consumers (m,) of each bundle, 1 to 400.
+
+    They are proportional to the square root of its size, times a lognormal factor.
+    """
     raw = average * np.sqrt(size / size.mean()) * rng.lognormal(0.0, _CLIENT_SPREAD, len(size))
     found: FloatArray = np.round(np.clip(raw, 1, _MOST_CLIENTS))
     return found

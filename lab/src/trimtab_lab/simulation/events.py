@@ -32,7 +32,7 @@ class Joins(ScenarioPart):
 
 
 class Restarts(ScenarioPart):
-    """Brokers restart one after the other. To the operator, their pods show which ones have restarted."""
+    """Brokers restart one after the other. The operator sees by their pods which ones have restarted."""
 
     event: Literal["restart"]
     brokers: BrokerRows

@@ -52,12 +52,12 @@ class Batching(ScenarioPart):
     """CPU rises more slowly than traffic: a busy broker handles several messages together. Idle ones use CPU, too."""
 
     exponent: Annotated[float, Field(ge=0.3, le=1)] = 0.65
-    """Exponent of the traffic, as a ratio of what fills the machine: 1 is linear; measured 0.6 to 0.7."""
+    """CPU follows this power of traffic (a ratio of what fills the machine): 1 is linear; measured 0.6 to 0.7."""
     idle: Annotated[float, Field(ge=0, le=0.5)] = 0.1
-    """Ratio of the machine that a broker without load takes: measured 0.03 of 0.3 cores."""
+    """Ratio of the machine that a broker without load takes: measured 0.1, which was 0.03 of 0.3 cores."""
     growth: Annotated[float, Field(ge=0.1, le=1)] = 1
-    """Exponent of a bundle's traffic, as a ratio of its traffic in the first round: 1 is linear; measured 0.2 for
-    one topic."""
+    """A bundle's work follows this power of its traffic (a ratio of its traffic in the first round): 1 is linear;
+    measured 0.2 for one topic."""
 
 
 class Failures(ScenarioPart):

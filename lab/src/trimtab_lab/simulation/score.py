@@ -58,7 +58,7 @@ class RunScore:
 
 
 def score(record: Record, event: int = 0, goal: Goal = Goal.LEVEL) -> RunScore:
-    """The score of a run whose last event (a broker came or went) was in round `event`."""
+    """The score of a run whose last event was over in round `event`."""
     imbalance = record.imbalance[1:]
     moving = np.flatnonzero((record.moves + record.splits)[event:])
     rounds = len(record.moves) - event

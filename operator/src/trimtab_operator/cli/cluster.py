@@ -170,8 +170,8 @@ async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | Non
 def left_alone(policy: Object, lease: Object | None, now: float) -> str:
     """Why no operator seems to manage `policy`, and what to do; empty while one does. now: epoch seconds.
 
-    Both the Lease and the status must say so: an operator may use a Lease with another name, and a standby needs a
-    moment to take over.
+    Both the Lease and the status must show that none does: an operator may use a Lease with another name, and a standby
+    needs a moment to take over.
     """
     meta, status = policy["metadata"], policy.get("status") or {}
     seen, generation = status.get("observedGeneration") or 0, meta.get("generation", 0)

@@ -180,7 +180,7 @@ def _others(cluster: ClusterState, moves: Mapping[str, SavedMove], why: Mapping[
         elif not move.destination:
             text = "it had no owner before: `trimtab move` gives it another one"
             yield MoveReport(_hand_move(name, move), MoveState.REFUSED, text)
-        elif name in why and not here:  # if it already moves there, it is only followed
+        elif name in why and not here:  # a bundle that already moves there is only followed
             yield MoveReport(_hand_move(name, move), MoveState.REFUSED, why[name])
 
 

@@ -1,6 +1,6 @@
 """Makes several moves of a person, a few at a time. Each is checked just before it is written, and then followed.
 
-They are written as by `trimtab move`: a desired owner without an assignment.
+As with `trimtab move`, each write sets the desired owner and removes the assignment.
 """
 
 from __future__ import annotations

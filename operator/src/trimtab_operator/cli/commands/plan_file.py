@@ -110,7 +110,7 @@ def _moves(foreseen: Preview) -> tuple[SavedMove, ...]:
 
 
 def _spelt(full: str, name: str) -> str:
-    """The name in Pulsar if it determines the name of the object, else the latter."""
+    """The bundle's name in Pulsar if the object's name follows from it, else the object's name."""
     return full if object_name(full) == name else name
 
 

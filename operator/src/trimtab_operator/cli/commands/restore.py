@@ -151,7 +151,7 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
-        # the operator may have switched it off again meanwhile
+        # until it stopped, the operator may have switched Pulsar's balancer off again
         done = arguments.dry_run or all([await _pulsar(api, one, urls, again=True) for one in each])
     released = [await _release(api, ref, one) for one in each for ref in (POLICIES, TOPIC_NAMESPACES)]
     return FINE if all(advising) and done and all(released) else FINDING
@@ -206,7 +206,10 @@ async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -
 
 
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
-    """Set policies that switched off Pulsar's balancer to DryRun. Returns whether all were set. Raises `ApiError`."""
+    """Set the mode to DryRun in each policy that switches Pulsar's balancer off. Returns whether this worked for all.
+
+    Raises `ApiError`.
+    """
     policies = await _objects(api, POLICIES, arguments.namespace)
     return all([await _set_dry_run(api, arguments, policy) for policy in policies if has_it_off(policy)])
 
