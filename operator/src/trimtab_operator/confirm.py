@@ -2,8 +2,8 @@
 
 After the repairs, owners and desired owners agree, and each bundle has an owner.
 
-Repairs are not balancing. They run often. They move a bundle that has a living owner and no pending move only if the
-bundle is pinned, or the owner's pod is being terminated:
+Repairs are not balancing. They run often. If a bundle has a living owner and no pending move, a repair moves it only
+in two cases: the bundle is pinned, or the owner's pod is being terminated.
 
 | found | repair |
 |---|---|
@@ -19,9 +19,9 @@ bundle is pinned, or the owner's pod is being terminated:
 
 A desired owner of a bundle that overlaps others is withdrawn by `BundleReconciler`, which knows the hash rings.
 
-A Pulsar cluster assigns owners itself, and its brokers release their bundles before they exit. So if one is connected,
-no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the broker that serves
-the bundle, or empty.
+A Pulsar cluster assigns owners itself, and its brokers release their bundles before they exit. So if a Pulsar cluster
+is connected, no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the
+broker that serves the bundle, or empty.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Schedule:
 
 
 _DAYS = LONGEST // 24 + 1
-"""Days before and after a point in time on which a window that covers it may have begun."""
+"""Number of days before and after a point in time in which to look for the beginnings of windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class ProposedSplit(Status):
 
 
 class ProposalCost(Status):
-    """Interruption by the moves: clients of a moved bundle's topics must reconnect."""
+    """Interruption by the moves. The clients of a moved bundle's topics must reconnect."""
 
     connections: Annotated[int, Field(ge=0)]
     """Number of producers and consumers that must reconnect."""

@@ -236,7 +236,10 @@ def _twice(value: Any, schema: Schema) -> str:
 
 
 def _concerns(word: str, value: Any, schema: Schema) -> bool:
-    """Whether a check applies to `value`. For numbers or texts, `minimum` checks only numbers, the rest only texts."""
+    """Whether a check applies to `value`.
+
+    If a field takes numbers and texts, `minimum` checks only numbers, and all other checks only texts.
+    """
     both = schema.get("x-kubernetes-int-or-string", False)
     return not both or (word == "minimum") == _number(value)
 

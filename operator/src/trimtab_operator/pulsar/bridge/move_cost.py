@@ -66,7 +66,7 @@ READ_AFTER = (3.0, 12.0)
 
 
 AT_ONCE = 2
-"""Number of moves that are measured at the same time. `WAITING` more wait, and further ones are skipped."""
+"""Number of moves that are measured at the same time. Up to `WAITING` moves wait. Further moves are skipped."""
 
 
 WAITING = 2
@@ -77,7 +77,7 @@ TOPICS = 3
 
 
 _LONGEST = 60.0
-"""Seconds after the unload request. A client that connects later counts as a new one."""
+"""Seconds after the unload request. A client that connects later counts as a new client."""
 
 
 class MoveCostController:

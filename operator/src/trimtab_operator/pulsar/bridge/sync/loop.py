@@ -52,8 +52,9 @@ NAMES_SHARE = 0.1
 class SyncIntervals:
     """Seconds between two runs. names: between two lists of the namespaces' names; longer with very many tenants.
 
-    again: until an incomplete namespace is synchronized again. After an error it is five times that, and doubles with
-    each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the observed owner.
+    again: until an incomplete namespace is synchronized again. After an error this time is five times as long. It
+    doubles with each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the
+    observed owner.
     """
 
     brokers: float = 2.0
@@ -98,7 +99,7 @@ class ClusterSync:
             group.create_task(self._follow_namespaces())
 
     async def _log_errors(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Run a step. Log a new error, and when the step works again."""
+        """Run a step. Log an error that is new, and log when the step works again."""
         try:
             await step()
         except (PulsarError, ApiError) as error:
@@ -166,7 +167,7 @@ class ClusterSync:
         clock = self._cluster.clock
         while True:
             if clock() >= self._list_at and not self._due:
-                self._list_at = clock() + 5 * self.rhythm.again  # if the list fails
+                self._list_at = clock() + 5 * self.rhythm.again  # the next attempt if the list fails
                 await self._log_errors("listing the namespaces", self.list_namespaces)
             elif clock() >= self._names_at:
                 self._names_at = clock() + self.rhythm.names
@@ -212,7 +213,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Make suspects of namespaces that only Pulsar has, or that only have objects. Raises `PulsarError`."""
+        """Add to the suspects each namespace that only Pulsar has, or only the objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:
