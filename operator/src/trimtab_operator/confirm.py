@@ -8,11 +8,11 @@ in two cases: the bundle is pinned, or the owner's pod is being terminated.
 | found | repair |
 |---|---|
 | an owner that changed without a desired owner | it becomes the desired owner (`ADOPTED`) |
-| such an owner of a pinned bundle | the bundle is moved back (`RESTORED`) |
+| an owner of a pinned bundle that changed in this way | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
 | a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |
 | a pending move that is overdue, or whose destination is lost, while the source serves | the move is withdrawn |
-| such a move to a destination without a Broker object | the move is withdrawn (`UNKNOWN_BROKER`) |
+| a move as in the row above, to a destination without a Broker object | the move is withdrawn (`UNKNOWN_BROKER`) |
 | no living owner, and no pending move | *unassigned*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
 | an owner whose pod is being terminated | *unassigned*, though it still serves (`ROLLING_OUT`); pinned bundles wait |
 | a desired owner that a person wrote over an older one | its assignment gets the reason `ADMIN` |

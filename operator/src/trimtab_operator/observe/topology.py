@@ -33,9 +33,9 @@ from trimtab_strategies.model import (
 )
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
-"""Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. The other
-assignments are an owner for an unassigned bundle, an owner that was found, a split, and a move for a restart. They do
-not count as moves, because the next plan may need to move the bundle."""
+"""Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
+assignments do not count as moves, because the next plan may need to move the bundle. They are: an owner for an
+unassigned bundle, an owner that was found, a split, and a move for a restart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from trimtab_operator.resources.common import Conditions, Name, Resource, Status
 from trimtab_strategies.params import PositiveQuantity
 
 DISCOVERED = "trimtab.dev/discovered"
-"""Label of a discovered object: a Broker (for a pod, or for a broker that Pulsar lists) or a TopicNamespace (for a
+"""Label of a discovered object: a Broker (of a pod, or of a broker that Pulsar lists) or a TopicNamespace (of a
 namespace in Pulsar). The operator deletes the object when that pod, broker or namespace no longer exists."""
 
 Percent = Annotated[float, Field(ge=0)]

@@ -162,9 +162,9 @@ class BalancingPolicySpec(Resource):
     """Which bundles are split, and where. The same decision may move the children. Each rule limits the bundles per
     namespace. WeightedSplitter also limits the splits within a period. If absent, bundles are not split."""
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
-    """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, any time counts.
-    Outside of the windows a plan is only shown. Desired owners that users write, lost brokers and proposals that a
-    person approved are handled at any time."""
+    """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, all times are
+    allowed. Outside of the windows a plan is only shown. Desired owners that users write, lost brokers and proposals
+    that a person approved are handled at any time."""
     advice: Advice = Advice()
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()
@@ -212,7 +212,7 @@ class LastCycle(Status):
     split: Annotated[int, Field(ge=0)] = 0
     """Number of splits requested."""
     held_back: Annotated[dict[str, int], Field(max_length=64)] = Field(default_factory=dict)
-    """Number of moves that were considered but not made, by reason."""
+    """Number of moves that were considered and not made, by reason."""
 
 
 class QuarantinedBundle(Status):

@@ -73,7 +73,7 @@ class _Kubernetes(yaml.SafeLoader):
     """Reads scalars as kubectl does, and limits the number of merged fields."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Replace ``<<`` by the fields that it merges. Raises `ValueError` if a few lines make too many."""
+        """Replace ``<<`` by the fields that it merges. Raises `ValueError` for too many: a few lines make billions."""
         merged = 0
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":

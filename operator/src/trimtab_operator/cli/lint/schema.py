@@ -1,7 +1,7 @@
-"""Finds what the API server would refuse, from the CRD's schema and from the rules across fields in the models.
+"""Finds what the API server would refuse, from the CRD's schema and from the models' rules about several fields.
 
-This module walks the schema itself, because pydantic would accept "20" for 20. Each rule across fields in the models
-matches a CEL rule in the CRD. Tests compare both with a real API server.
+This module walks the schema itself, because pydantic would accept "20" for 20. Each of the models' rules about several
+fields matches a CEL rule in the CRD. Tests compare both with a real API server.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
 
 
 def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Errors against the rules across fields, which are checked once every field is valid."""
+    """Errors against the rules about several fields, which are checked once every field is valid."""
     try:
         kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
     except ValidationError as error:

@@ -3,7 +3,7 @@
 A broker records when each producer and consumer connected. A few seconds after a bundle landed, the controller reads
 some of its topics from the new owner. The gap of a topic is the time from the unload request until its last client
 connected. The request is timed by the operator's clock and the connection by the broker's, so the gap is wrong by the
-difference of the two. When many bundles land together, most are not measured.
+difference of the two clocks. When many bundles land together, most are not measured.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Budget:
 
 
 HOPS = 6
-"""Maximum number of redirects of one request. A request needs two from any broker over the leader to the owner."""
+"""Maximum number of redirects of one request. A request from any broker via the leader to the owner needs two."""
 
 LARGE = 1_000_000
 """Size in bytes above which an answer is parsed in a thread."""

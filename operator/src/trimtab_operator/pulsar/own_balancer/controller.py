@@ -4,8 +4,8 @@ It reads the runtime configuration of each broker, because configuration files m
 value does not show whether a broker has applied it. If the policy allows it, the controller switches Pulsar's own
 shedding and automatic split off for the whole cluster. It stores the former settings first, and restores them once no
 policy moves bundles. If another client switches shedding or automatic split on again, the controller switches it off
-again. After the third time within an hour, Trimtab leaves it on and only shows plans, until fewer than three of these
-times are less than an hour ago.
+again. If this happens a third time within an hour, Trimtab leaves it on and only shows plans. The controller switches
+it off again once this has happened fewer than three times within the last hour.
 """
 
 from __future__ import annotations

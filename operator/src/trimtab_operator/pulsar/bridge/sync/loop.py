@@ -213,7 +213,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Add to the suspects each namespace that only Pulsar has, or only the objects. Raises `PulsarError`."""
+        """Add to the suspects all namespaces that exist only in Pulsar, or only as objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:
@@ -269,9 +269,12 @@ def identify(
 ) -> BrokerMapping:
     """Find or make the Broker object of each active broker (``host:webPort``).
 
-    In this order: the object that a user declared for the address; the object without an address for the pod whose name
-    is the first label of the host, as with a StatefulSet; the object that was created for the address before; a new
-    object, for that pod if it exists.
+    The first of these that exists counts:
+
+    1. the object that a user declared for the address;
+    2. the object without an address for the pod whose name is the first label of the host, as with a StatefulSet;
+    3. the object that was created for the address before;
+    4. a new object, for that pod if the pod exists, or else for the address.
     """
     found, ordered = BrokerMapping(), sorted(brokers.values(), key=lambda b: b.name, reverse=True)
     declared = {b.address: b.name for b in ordered if b.address and not b.discovered}
