@@ -2,26 +2,26 @@
 
 After the repairs, owners and desired owners agree, and each bundle has an owner.
 
-Repairs are not balancing. They run often. They move a bundle that has a living owner and no pending move only if the
-bundle is pinned, or the owner's pod is being terminated:
+Repairs are not balancing. They run often. If a bundle has a living owner and no pending move, a repair moves it only
+in two cases: the bundle is pinned, or the owner's pod is being terminated.
 
 | found | repair |
 |---|---|
 | an owner that changed without a desired owner | it becomes the desired owner (`ADOPTED`) |
-| such an owner of a pinned bundle | the bundle is moved back (`RESTORED`) |
+| an owner of a pinned bundle that changed in this way | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
 | a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |
 | a pending move that is overdue, or whose destination is lost, while the source serves | the move is withdrawn |
-| such a move to a destination without a Broker object | the move is withdrawn (`UNKNOWN_BROKER`) |
+| a move as in the row above, to a destination without a Broker object | the move is withdrawn (`UNKNOWN_BROKER`) |
 | no living owner, and no pending move | *unassigned*: the placement chooses (`UNOWNED`, `BROKER_LOST`, `TIMED_OUT`) |
 | an owner whose pod is being terminated | *unassigned*, though it still serves (`ROLLING_OUT`); pinned bundles wait |
 | a desired owner that a person wrote over an older one | its assignment gets the reason `ADMIN` |
 
 A desired owner of a bundle that overlaps others is withdrawn by `BundleReconciler`, which knows the hash rings.
 
-A Pulsar cluster assigns owners itself, and its brokers release their bundles before they exit. So if one is connected,
-no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the broker that serves
-the bundle, or empty.
+A Pulsar cluster assigns owners itself, and its brokers release their bundles before they exit. So if a Pulsar cluster
+is connected, no bundle is freed or unassigned. A move that can't land is withdrawn: the desired owner becomes the
+broker that serves the bundle, or empty.
 """
 
 from __future__ import annotations

@@ -65,8 +65,8 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    # Kopf checks after this time whether a stopped loop has exited, and then only after the whole back-off. A loop
-    # needs this time to end its reconcile.
+    # Kopf checks after this time whether a stopped loop has exited. If it has not, Kopf checks again only after the
+    # whole back-off. A loop needs this time to end its reconcile.
     settings.background.instant_exit_timeout = 3.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310

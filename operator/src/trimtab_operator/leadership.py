@@ -4,9 +4,9 @@ A process leads once. When it loses the Lease it exits, and Kubernetes starts an
 suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf, when it stops, cancels every task
 that started after it.
 
-A new leader takes an epoch that was never used. All policies share it, because a bundle may pass from one policy to
-another. It must be above the epoch of every bundle, or the API server refuses our writes. It must also be above the
-epochs in the stored state of policies, because an earlier leader may have stored state without a write to a bundle.
+A new leader takes an epoch that was never used. All policies share the epoch, because a bundle may pass from one policy
+to another. The epoch must be above that of every bundle, or the API server refuses our writes. It must also be above
+the epochs in the stored state of policies, because an earlier leader may have stored state without a write to a bundle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`trimtab completion`: prints shell scripts that complete verbs, flags and names, with `argcomplete`.
 
 The scripts run the program with ``_ARGCOMPLETE`` set, and it prints candidates instead of doing its work. Names of
-objects come from the cluster. An error means no candidates: a traceback at a prompt helps no one.
+objects come from the cluster. If they can't be read, there are no candidates, and no error is shown at the prompt.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def complete(
 ) -> int:
     """Print the candidates for the word at the cursor in ``COMP_LINE``, and return the exit code.
 
-    parser_for: makes the parser for the words before that one. finder, stream: tests replace them.
+    parser_for: makes the parser for the words before the one at the cursor. finder, stream: tests replace them.
     """
     words = _before_cursor()
     try:

@@ -1,6 +1,7 @@
-"""``--dry-run``: records a verb's writes instead of making them. A dry run is another client, not a branch in a verb.
+"""``--dry-run``: records a verb's writes instead of making them.
 
-With ``server`` the API server also checks each write with the rights of the user, and stores nothing.
+A dry run gives the verb another client (`DraftApi`), so the verb runs the same code. With ``server`` the API server
+also checks each write with the rights of the user, and stores nothing.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from trimtab_strategies.params import seconds
 def settle_namespace(arguments: argparse.Namespace) -> str:
     """Set and return `arguments.namespace`; empty means all. Raises `ConnectionSettingsError`.
 
-    Raises `CommandError` for an empty name, such as an unset shell variable, because it would mean all namespaces.
+    Raises `CommandError` if a user gives an empty name, such as an unset shell variable, because it would select all
+    namespaces.
     """
     if arguments.all_namespaces:
         arguments.namespace = ""
@@ -71,7 +72,7 @@ def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_prometheus_options(arguments: argparse.Namespace) -> None:
-    """Refuse these options without ``--url``, because they would have no effect. Raises `CommandError`."""
+    """Refuse options that need ``--url`` if it is missing, because they would have no effect. Raises `CommandError`."""
     given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
     if given and not arguments.url:
         raise CommandError(f"{given[0]} works only with --url; a policy has its own settings in spec.source")

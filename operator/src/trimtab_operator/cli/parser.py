@@ -20,7 +20,7 @@ Register = Callable[[Subparsers], None]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb. place: its module below `trimtab_operator.cli`, with ``:function`` if that is not ``register``."""
+    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` unless that is ``register``."""
 
     place: str
     help: str

@@ -55,9 +55,10 @@ def _ending(move: MoveView, bundle: BundleRecord | None) -> tuple[Reason, str] |
 
 
 def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[DecisionRecord] = ()) -> DecisionRecord:
-    """The record with its brokers' usage in the decision `now`; unchanged if that is too early, or already done.
+    """The record with its brokers' usage in the decision `now`.
 
-    later: the decisions between the two.
+    It is unchanged if `now` is too early, or if the usage was measured before. later: the decisions between `record`
+    and `now`.
     """
     if record.measured_at is not None or not _due(record, now.at):
         return record

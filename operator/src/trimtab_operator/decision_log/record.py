@@ -156,7 +156,7 @@ class MeasuredOutcome(Status):
     measured: float
     error: float
     disturbed: bool = False
-    """Whether a later decision moved a bundle from or to the broker before it was measured."""
+    """Whether a later decision moved a bundle from or to the broker before the usage was measured."""
 
 
 class Threshold(Status):

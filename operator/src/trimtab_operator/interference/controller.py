@@ -118,8 +118,8 @@ class InterferenceController:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: the object as read.
 
-        Store the state before `publish` reports it: each change is taken only once. Raises `ApiError` before any is
-        taken.
+        Store the state before `publish` reports it, because each change is taken only once. An `ApiError` is raised
+        before any change is taken.
         """
         remembered, settings, now = run.state, run.settings, self.cluster.now()
         gone = await self._released_bundles(remembered.quarantine)
@@ -145,7 +145,7 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # a charge has the generation before its write; the current one is for the policy's next charge
+                # a charge has the generation before the write; the policy's next charge has the current one
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)

@@ -43,7 +43,7 @@ def set_condition(  # noqa: PLR0917  the order in which conditions are read
     """A copy of `conditions` in which the one of `type` is set; the others and their order are kept.
 
     lastTransitionTime changes only when `status` does. A condition with a later observedGeneration is kept, because
-    `generation` is that of an older object. now: epoch seconds.
+    `generation` is then from an older object. now: epoch seconds.
     """
     kept = [dict(condition) for condition in conditions]
     at = next((i for i, condition in enumerate(kept) if condition["type"] == type), None)

@@ -1,8 +1,8 @@
 """`ConfigMapStore`: keeps one value as JSON in a ConfigMap.
 
 The API server holds the value, so a restarted operator and a new leader continue with it. `StoredFormat` turns a value
-into texts by key and reads them back. A key that ends in ``.gz`` is compressed into `binaryData`; any other key is
-plain text in `data`. Keys that a write leaves out keep their text.
+into texts by key and reads them back. The text of a key that ends in ``.gz`` is compressed into `binaryData`; any other
+text is plain in `data`. Keys that a write leaves out keep their text.
 
 A ConfigMap that belongs to a policy has the policy as its owner, and is deleted with it. A new policy of the same name
 reads only what `inherit` takes over from the old one. If a format is guarded or has an epoch, each write carries the

@@ -59,8 +59,8 @@ class Connection:
         """Connect as the service account of the pod that this process runs in, or else with a kubeconfig.
 
         A kubeconfig or a context that is given takes precedence. fence: each write must pass it. acting_as: the
-        identity to use instead of our own. Raises `ConnectionSettingsError` if there is neither pod nor kubeconfig, or
-        if the one that is used does not work.
+        identity to use instead of our own. Raises `ConnectionSettingsError` if the process runs in no pod and there is
+        no kubeconfig, or if the service account or kubeconfig can't be used.
         """
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 256  # watches keep a connection for minutes; moves must not wait

@@ -241,7 +241,7 @@ class Elector:
         return await self.api.get(LEASES, self.namespace, self.candidacy.name)
 
     def _look(self, lease: Mapping[str, Any]) -> bool:
-        """Note the holder of the Lease, and when it last changed; True if we hold it since our own `acquireTime`."""
+        """Note the holder of the Lease, and when it last changed; True if it has our identity and `acquireTime`."""
         self._existed = True
         spec, meta = lease.get("spec") or {}, lease["metadata"]
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0

@@ -215,7 +215,7 @@ class TopicNamespaceRecord:
     discovered: whether Trimtab created it for a namespace that exists in Pulsar.
     going:      whether it is being deleted.
     move_costs: how long the latest moves of its bundles interrupted clients.
-    budget:     limits on what moves of its bundles may interrupt. spends: whether its status shows a budget.
+    budget:     limits on the interruptions by moves of its bundles. spends: whether its status shows a budget.
     """
 
     name: str

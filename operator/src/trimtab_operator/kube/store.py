@@ -87,8 +87,8 @@ class Store(Generic[T]):
     def age(self) -> float:
         """Seconds since the store was last known to be current; +inf before the first complete list.
 
-        While nothing changes, it grows to `watch_seconds`. The server may send no bookmarks for such a kind, so watches
-        are short. When the server accepts the next watch from where the last one ended, nothing was missed.
+        While nothing changes, the age grows to `watch_seconds`. The server may then send no bookmarks, so watches are
+        short. When the server accepts the next watch from where the last one ended, nothing was missed.
         """
         return time.monotonic() - self._current_at
 

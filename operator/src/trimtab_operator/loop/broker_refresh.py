@@ -25,7 +25,7 @@ from trimtab_strategies.usage import percent, weighted_maximum
 log = logging.getLogger(__name__)
 
 REFRESH_WITHIN = 2.0
-"""Seconds after which a refresh is given up: the next one comes soon, and the reconcile waits for this one."""
+"""Seconds after which a refresh is given up. The reconcile waits for a refresh, and the next refresh comes soon."""
 
 
 @dataclass(slots=True)

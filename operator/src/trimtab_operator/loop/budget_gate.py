@@ -46,7 +46,7 @@ def _results(held: Sequence[HeldBack | None], made: Sequence[WriteResult]) -> It
 async def admitted_plan(
     cluster: ClusterState, settings: Settings, plan: Plan, snapshot: Snapshot, passed: Gate
 ) -> Admitted:
-    """Charge `plan` to the budgets. Returns the moves and splits that may be made now. passed: how they are applied.
+    """Charge `plan` to the budgets. Returns the moves and splits that may be made now. passed: how `plan` is applied.
 
     Moves and splits that the gate only shows cost nothing, so they are not charged.
     """

@@ -12,8 +12,8 @@ The path of one sample, from Prometheus to a confirmed owner:
 | confirm | the write is counted; later reconciles follow the pending move (see below) | `confirmation` |
 | report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |
 
-A pending move ends when `status.owner` of the bundle names the new broker. The broker writes that, or the connection to
-a Pulsar cluster does after it has verified the owner (`pulsar.bridge`). A move that takes too long is withdrawn.
+A pending move ends when `status.owner` of the bundle names the new broker. The broker writes this field. If a Pulsar
+cluster is connected, `pulsar.bridge` writes it once the owner is verified. A move that takes too long is withdrawn.
 
 `trimtab plan` calls the same functions up to the gate (`loop.preview`).
 """

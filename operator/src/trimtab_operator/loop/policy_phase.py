@@ -22,7 +22,7 @@ from trimtab_strategies.model import HeldBack, Reason, some
 
 
 class Action(Enum):
-    """What a reconcile does. The last four include a round of `loop.confirmation`, except in mode Shadow."""
+    """What a reconcile does. The last five include a round of `loop.confirmation`, except in mode Shadow."""
 
     WAIT = "nothing"
     REPORT = "report the reason"

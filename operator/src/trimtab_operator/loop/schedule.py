@@ -2,9 +2,9 @@
 
 Cycles run at a fixed rate, or immediately after an event that should not wait.
 
-A slow cycle does not delay the later ones, and missed cycles are not made up for. After an early cycle (for example,
-because the policy was edited) the interval begins again. Each cycle is late by a random part of the interval, so that
-the policies of many clusters do not query one Prometheus at the same moment.
+A slow cycle does not delay the later ones, and a missed cycle is left out. After an early cycle (for example, because
+the policy was edited) the interval begins again. Each cycle is late by a random part of the interval, so that the
+policies of many clusters do not query one Prometheus at the same moment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Schedule:
 
 
 _DAYS = LONGEST // 24 + 1
-"""Days before and after a point in time on which a window that covers it may have begun."""
+"""Number of days before and after a point in time in which to look for the beginnings of windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One cycle of a policy in mode Shadow: observe -> put bundles where it would have them -> decide -> compare -> report.
+"""One cycle of a policy in mode Shadow: observe -> set virtual owners -> decide -> compare -> report.
 
 It decides with the same functions as any other cycle (`loop.cycle`). It writes only the policy's status, Events about
 the policy, and the policy's ConfigMaps: no Bundle, Broker or BundleSplit, and nothing in Pulsar. It makes no splits,

@@ -23,7 +23,7 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW, REPLAYED, CycleSam
 log = logging.getLogger(__name__)
 
 SET_BACK = 60.0
-"""Seconds that the newest sample may be ahead of the clock. A ring adds nothing until the clock has passed it."""
+"""Seconds that the newest sample may be ahead of the clock. Until the clock has passed it, a ring adds nothing."""
 
 PAST_MINUTES = REPLAYED - 1
 """Minutes to measure before the first cycle. With that cycle, they are the rows that Trim replays."""

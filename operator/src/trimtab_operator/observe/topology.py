@@ -34,8 +34,8 @@ from trimtab_strategies.model import (
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
 """Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
-assignments do not count as moves, because the next plan may need the bundle: an owner for an unassigned bundle, an
-owner that was found, a split, and a move for a restart."""
+assignments do not count as moves, because the next plan may need to move the bundle. They are: an owner for an
+unassigned bundle, an owner that was found, a split, and a move for a restart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class VirtualCluster:
             raise ValueError("a snapshot without recent samples has no virtual cluster")
         owner = self._owners.rows(load)
         if np.array_equal(owner, load.bundles.owner):
-            self._ring = copy.copy(ring)  # both have the same past until the owners differ
+            self._ring = copy.copy(ring)  # the virtual cluster has the real past until the owners differ
         bundles = replace(load.bundles, owner=owner, last_unload=self._owners.moved)
         virtual = replace(load, brokers=recorded.brokers_with(owner), bundles=bundles, recent=None)
         return VirtualSnapshot(replace(real, load=self._ring.add(virtual)), recorded, owner)

@@ -302,7 +302,7 @@ class Approver:
             return
         self._unreported |= bool(ended or written or news) or execution.waits != waited
         if self._unreported and self.cluster.clock() >= self._report_at:
-            # not in every round: each landed move starts one, and this writes half a mebibyte for 10,000 moves
+            # not in every round: each landed move starts a round, and a save writes half a mebibyte for 10,000 moves
             await self._save(self.standing)
             await self._report()
 

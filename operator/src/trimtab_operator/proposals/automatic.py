@@ -17,10 +17,10 @@ BY_CRITERIA = "spec.approval.auto"
 """Recorded instead of the name of a user who approved."""
 
 RIGHT = 0.7
-"""Ratio of right predictions from which they are trusted."""
+"""Minimum ratio of right predictions for the predictions to be trusted."""
 
 LEAST_JUDGED = 5
-"""Number of judged predictions from which they can be trusted."""
+"""Minimum number of judged predictions for the predictions to be trusted."""
 
 
 @dataclass(frozen=True, slots=True)

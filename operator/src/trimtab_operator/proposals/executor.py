@@ -107,7 +107,7 @@ def _bundle(move: Move, record: BundleRecord, context: ValidationContext) -> Why
 
 def _namespace(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
     space = context.cluster.stores.topic_namespaces.items.get(record.topic_namespace)
-    if space is None or move.destination == move.source:  # the latter: a split whose children stay
+    if space is None or move.destination == move.source:  # equal for a split whose children stay
         return None
     if not space.policy.unload:
         return Reason.EXCLUDED, f"TopicNamespace {space.name} has balanced: false"
@@ -147,9 +147,9 @@ TRIES = 3
 class Executor:
     """Carries out the execution of one proposal.
 
-    failed: number of failed writes, by row. unsure: by row, the resourceVersion on which a write conflicted. It may
-    have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the store shows
-    the bundle as it is now. unanswered: rows whose write got no answer. Their bundles are read again first.
+    failed: number of failed writes, by row. unsure: by row, the resourceVersion on which a write conflicted. The write
+    may have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the store
+    shows the bundle as it is now. unanswered: rows whose write got no answer. Their bundles are read again first.
     written: number of moves that the last `advance` wrote, also when it failed.
     """
 

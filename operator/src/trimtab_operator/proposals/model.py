@@ -34,7 +34,7 @@ class Cost:
 
     connections: producers and consumers. unknown: bundles whose topics are not known. seconds: the expected duration.
     For each bundle, the median of its namespace's latest moves is taken. `seconds` is the median of these.
-    worst: the longest measured duration. Both are None if no move was measured.
+    worst: the longest measured duration. `seconds` and `worst` are None if no move was measured.
     unmeasured: bundles in namespaces without a measured move; None if moves are not measured at all.
     """
 

@@ -124,7 +124,7 @@ class Execution:
         return len(self._open) < before
 
     def superseded(self, bundles: Mapping[str, BundleRecord]) -> list[str]:
-        """Names of the bundles whose pending move would fail by `bundles`, which may be older than our write."""
+        """Names of the bundles whose pending move failed according to `bundles`, which may be older than our write."""
         return [
             self.name(row)
             for row in self._seen(bundles)
@@ -132,7 +132,7 @@ class Execution:
         ]
 
     def _seen(self, bundles: Mapping[str, BundleRecord]) -> list[int]:
-        """Pending rows, except those whose write by this process `bundles` does not show yet."""
+        """Pending rows, except those that this process wrote and whose write is not in `bundles` yet."""
         records = ((row, version, bundles.get(self.name(row))) for row, version in self._open.items())
         return [row for row, version, record in records if record is None or record.resource_version != version]
 

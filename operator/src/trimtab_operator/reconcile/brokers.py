@@ -58,8 +58,8 @@ def discover(
 
     A Broker is named after its pod. A Broker whose pod is gone is not ready, but stays, so that its settings, such as
     `schedulable`, survive a restart. Once forgotten it is deleted, if discovery created it and no person has changed
-    it. Otherwise a cluster that was scaled down would seem to have lost brokers forever. A Broker that names no pod was
-    declared by a person. Without a linked Pulsar it is always ready.
+    it. If it stayed, a cluster that was scaled down would seem to have lost brokers forever. A Broker that names no pod
+    was declared by a person, or created for a broker that Pulsar lists. Without a linked Pulsar it is always ready.
     """
     by_name = {pod.name: pod for pod in pods}
     wanted = {pod.name for pod in by_name.values() if any(selects(labels, pod) for labels in selectors)}
@@ -141,7 +141,7 @@ class DrainReporter:
         drained = departures.drained
         for name, broker in self.cluster.brokers_of(settings.name).items():
             if name in departures.ending:
-                continue  # a pod that is replaced does not end the drain that a person asked for
+                continue  # a pod that terminates does not end the drain that a person requested
             wanted = self._condition(name, settings) if name in drained else None
             shown, outdated = _shown(broker, BrokerCondition.DRAINED), _outdated(broker, BrokerCondition.DRAINED)
             if wanted != shown or (wanted is not None and outdated):

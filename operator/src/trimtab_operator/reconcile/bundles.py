@@ -38,8 +38,8 @@ RETRY_UNASSIGNED = 10.0
 
 APPEARS_WITHIN = 10.0
 """Maximum seconds that bundles of a terminating pod wait until the pod that restarted before it counts as a broker.
-A StatefulSet terminates the next pod as soon as the restarted one is ready. Any other broker restarts later. If it got
-the bundles, they would move again then."""
+A StatefulSet terminates the next pod as soon as the restarted pod is ready. If the bundles went to a broker that
+restarts later, they would move again at its restart."""
 
 
 @dataclass(slots=True)

@@ -48,9 +48,9 @@ class PolicyBudget(Resource):
     moves_in_flight: PendingMoves | None = None
     """Maximum number of pending moves in one topic namespace."""
     adaptive_pace: bool = True
-    """Start fewer moves to a broker while clients need longer to reconnect there. A publish gap twice as long as usual
-    halves the number of moves that may be pending to the broker. Each shorter gap raises this number by one, up to
-    limits.maxMovesInFlight."""
+    """Start fewer moves to a broker while clients need longer to reconnect there. A publish gap at least twice as long
+    as usual halves the number of moves that may be pending to the broker. Each other gap raises this number by one, up
+    to limits.maxMovesInFlight. A gap less than 0.1 s longer than usual does not halve the number."""
 
     @property
     def bounds(self) -> DisruptionBudget:
@@ -133,5 +133,5 @@ class BudgetStatus(Status):
     overridden: Annotated[int, Field(ge=0)] = 0
     """Number of moves in the last hour that exceeded a budget, because of a drain, a lost broker or a user."""
     pace: Annotated[int, Field(ge=0)] | None = None
-    """Number of moves that may be pending to the broker whose number `adaptivePace` reduces most. Absent while it
-    reduces none. A publish gap much longer than usual reduces the number. A TopicNamespace's status never has it."""
+    """Smallest number of moves to one broker that `adaptivePace` allows to be pending now. Absent while it reduces the
+    number for no broker. A TopicNamespace's status never has this field."""

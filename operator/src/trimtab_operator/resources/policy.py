@@ -57,8 +57,8 @@ class Limits(Resource):
     ramp_up: DurationOrZero = "0s"
     """Time after the start of a broker, or of one of its containers, in which it receives fewer moves per cycle: from 1
     at first to maxMovesPerBroker at the end. The ramp limits neither moves from a drained broker nor new owners of
-    unassigned bundles. There is no ramp if this is 0s, as long as all brokers are younger than this, or for a
-    broker without a pod."""
+    unassigned bundles. No ramp applies if this is 0s, while all brokers are younger than this, or to a broker without
+    a pod."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
     """Maximum number of moves in any hour."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
@@ -66,9 +66,9 @@ class Limits(Resource):
     max_splits_per_cycle: Annotated[int, Field(ge=0, le=1000)] = 10
     """Maximum number of splits per cycle. With 0 the split rule is not evaluated."""
     min_trusted_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 75
-    """Percent of brokers whose data must be trusted. Below it nothing moves."""
+    """Percent of brokers whose data must be trusted. If fewer are trusted, nothing moves."""
     max_lost_brokers_percent: Annotated[int, Field(ge=0, le=100)] = 40
-    """Percent of brokers that may be missing or not ready. Above it nothing moves, because moves would make things
+    """Percent of brokers that may be missing or not ready. If more are, nothing moves, because moves would make things
     worse. One missing broker is always tolerated."""
     move_timeout: Duration = "60s"
     """Time after which a move has failed if its destination has not confirmed it. It is then withdrawn. If the source
@@ -135,10 +135,10 @@ class BalancingPolicySpec(Resource):
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
-    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare itself
-    with the acting policy of the same brokers, in status.shadow."""
+    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare the
+    policy with the acting policy of the same brokers, in status.shadow."""
     approval: Approval = Approval()
-    """Mode Approve: how long a proposal waits, and which ones need no person."""
+    """Mode Approve: how long a proposal waits, and which proposals need no person."""
     paused: bool = False
     """Stop deciding. Desired owners that users write are still carried out."""
     interval: Duration = "60s"
@@ -162,9 +162,9 @@ class BalancingPolicySpec(Resource):
     """Which bundles are split, and where. The same decision may move the children. Each rule limits the bundles per
     namespace. WeightedSplitter also limits the splits within a period. If absent, bundles are not split."""
     windows: Annotated[tuple[Window, ...], Field(max_length=16)] = ()
-    """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, they always may.
-    Outside of the windows a plan is only shown. Desired owners that users write, lost brokers and proposals that a
-    person approved are handled at any time."""
+    """Time windows in which a policy in mode Auto may act, and `approval.auto` may approve. If absent, all times are
+    allowed. Outside of the windows a plan is only shown. Desired owners that users write, lost brokers and proposals
+    that a person approved are handled at any time."""
     advice: Advice = Advice()
     """When to report too few or too many brokers. Trimtab does not scale the cluster."""
     limits: Limits = Limits()

@@ -21,7 +21,7 @@ PROPOSAL_ANNOTATION = "trimtab.dev/proposal"
 
 APPROVER_ANNOTATION = "trimtab.dev/approved-by"
 """Optional: the name of the user who approves, as the API server knows it. The chart's ValidatingAdmissionPolicy
-requires it, and refuses any name but that of the user who writes it."""
+requires this annotation, and accepts only the name of the user who writes it."""
 
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
@@ -153,7 +153,7 @@ class ProposalStatus(Status):
     message: Annotated[str, Field(max_length=1024)] | None = None
     """Details of the state, and what users can do."""
     moves: Annotated[list[ProposedMove], Field(max_length=SHOWN)] = Field(default_factory=list)
-    """The first 50 moves. In mode Auto, moves that have landed are not counted."""
+    """The first 50 moves. In mode Auto, moves that have landed are left out."""
     total: Annotated[int, Field(ge=0)] = 0
     """Number of all moves. In mode Auto, moves that have landed are not counted."""
     splits: Annotated[list[ProposedSplit], Field(max_length=SHOWN)] = Field(default_factory=list)

@@ -286,7 +286,7 @@ class PrometheusSpec(Resource):
     method: QueryMethod = QueryMethod.POST
     """HTTP method. Use `GET` for a proxy that refuses `POST`. Queries for many brokers may then be too long."""
     partial_response: bool | None = None
-    """Whether Thanos may omit stores that do not answer. If true, it warns, and nothing moves on partial data. If
+    """Whether Thanos may omit stores that do not answer. If true, Thanos warns, and nothing moves on partial data. If
     false, the query fails. If absent, the setting of Thanos applies."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
     """Source of broker usage. `Kubernetes`: cAdvisor and kube-state-metrics. Usage is relative to the container's
@@ -295,10 +295,10 @@ class PrometheusSpec(Resource):
     bundle_metrics: BundleMetrics = BundleMetrics.AUTO
     """Source of bundle load. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: topic metrics such as `pulsar_rate_in`, summed by bundle through
-    the hash of the topic's name. The extensible load manager exports only these. `Auto`: `Bundle` if there are any,
-    else `Topic`. `Statistics` (with `spec.pulsar` only): like `Topic`, but from each broker's admin REST API, for
-    brokers that export no topics (`exposeTopicLevelMetricsInPrometheus=false`). Broker usage still comes from
-    Prometheus."""
+    the hash of the topic's name. The extensible load manager exports only topic metrics. `Auto`: `Bundle` if there are
+    metrics of bundles, else `Topic`. `Statistics` (with `spec.pulsar` only): like `Topic`, but from each broker's admin
+    REST API, for brokers that export no topics (`exposeTopicLevelMetricsInPrometheus=false`). Broker usage still comes
+    from Prometheus."""
     averages: Averages = Averages.TIME
     """Method of averaging a bundle's short- and long-term load. `Time`: over 2 minutes and one hour, by the time of the
     samples, so that `interval` and missed cycles do not matter. `Samples`: like Pulsar's modular load manager, over 10

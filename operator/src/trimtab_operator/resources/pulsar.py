@@ -64,7 +64,7 @@ class PulsarAuth(Resource):
 
 
 class PulsarSpec(Resource):
-    """A Pulsar cluster. All policies of a Kubernetes namespace must name the same one, or none."""
+    """A Pulsar cluster. All policies of a Kubernetes namespace must have the same `spec.pulsar`, or all omit it."""
 
     admin_url: Url
     """Base URL of the admin REST API of any broker, or of a Service for all of them, such as

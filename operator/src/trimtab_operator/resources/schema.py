@@ -36,7 +36,7 @@ def structural(model: type[BaseModel]) -> Schema:
     """The schema of `model` without references. Raises `InexpressibleError`.
 
     Descriptions of spec fields end with bounds and default, because ``kubectl explain`` does not show these.
-    Descriptions of a `Status` do not, because users only read it.
+    Descriptions of the fields of a `Status` have neither, because users only read a status.
     """
     schema = model.model_json_schema(mode="validation")
     return _Translation(schema.get("$defs", {}), describe_bounds=not issubclass(model, Status)).schema(

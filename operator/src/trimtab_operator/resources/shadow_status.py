@@ -17,7 +17,7 @@ class ShadowFigures(Status):
     moves: Annotated[int, Field(ge=0)]
     """Number of bundles that were moved. New owners for bundles of a lost broker do not count."""
     cut: Annotated[float, Field(ge=0)] | None = None
-    """Percent of the clients that lost their connection in these moves. Above 100 if clients were disconnected
+    """Percent of the clients whose connection these moves closed. Above 100 if clients were disconnected
     repeatedly. Absent if their number is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
     """Percentage points between the usage of the most and the least used broker, mean over time. The usage of a broker

@@ -175,7 +175,8 @@ class LineByLine:
     def _as_data(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow]) -> None:
         moves = [{"bundle": f.bundle, "source": f.source, "destination": f.destination} for f in pending_moves]
         text = json.dumps({"policies": list(policies), "inFlight": moves}, ensure_ascii=False)
-        known = [{**policy, "leftAlone": bool(policy["leftAlone"])} for policy in policies]  # its text contains an age
+        # the text of leftAlone contains an age, which is different in each round
+        known = [{**policy, "leftAlone": bool(policy["leftAlone"])} for policy in policies]
         if (now := json.dumps([known, moves])) != self._told:
             self._told = now
             print(text if self._output == "json" else f"---\n{text}", flush=True)  # JSON is YAML

@@ -1,7 +1,7 @@
 """Rules of `trimtab lint` about a policy that the API server would accept: settings that are risky or have no effect.
 
 A warning is about a mistake that can unbalance a cluster. A notice is about a fact that is only good to know.
-`trimtab.dev/lint-ignore: "rule, rule"` on an object silences these rules for it.
+The annotation `trimtab.dev/lint-ignore: "rule, rule"` on an object silences the named rules for that object.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Finds what the API server would refuse, from the CRD's schema and from the rules across fields in the models.
+"""Finds what the API server would refuse, from the CRD's schema and from the models' rules about several fields.
 
-This module walks the schema itself, because pydantic would accept "20" for 20. Each rule across fields in the models
-matches a CEL rule in the CRD. Tests compare both with a real API server.
+This module walks the schema itself, because pydantic would accept "20" for 20. Each of the models' rules about several
+fields matches a CEL rule in the CRD. Tests compare both with a real API server.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
 
 
 def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Errors against the rules across fields, which are checked once every field is valid."""
+    """Errors against the rules about several fields, which are checked once every field is valid."""
     try:
         kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
     except ValidationError as error:
@@ -236,7 +236,10 @@ def _twice(value: Any, schema: Schema) -> str:
 
 
 def _concerns(word: str, value: Any, schema: Schema) -> bool:
-    """Whether a check applies to `value`. For numbers or texts, `minimum` checks only numbers, the rest only texts."""
+    """Whether a check applies to `value`.
+
+    If a field takes numbers and texts, `minimum` checks only numbers, and all other checks only texts.
+    """
     both = schema.get("x-kubernetes-int-or-string", False)
     return not both or (word == "minimum") == _number(value)
 

@@ -50,7 +50,7 @@ class ManualMoveFacts:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of this program and of the operator. Without an assignment, `trimtab move` wrote the owner."""
+"""Field manager of this program and of the operator. If there is no assignment, `trimtab move` wrote the owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Facts:
     by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question, if any.
     costs: measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made
     it.
-    no_place: why its TopicNamespace, or another bundle of it, keeps the bundle from an owner; None if neither does.
+    no_place: why the bundle can get no owner, because of its TopicNamespace or another bundle there; None if it can.
     """
 
     now: float
@@ -129,7 +129,7 @@ def steps(reasons: Iterable[Reason], **names: str) -> tuple[str, ...]:
 
 
 def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tuple[str, ...]:
-    """How to make the shedder act sooner or later, if it has a single threshold, or how to avoid its minimum."""
+    """How to lower or raise the shedder's threshold, if it has only one, or how to avoid its minimum of traffic."""
     if record is not None and reason is Reason.BELOW_MINIMUM and record.shedder in _WITH_MINIMUM:
         edit = f"kubectl edit bpol {facts.policy} -n {facts.namespace}"
         return (f"use Trim, which has no minimum traffic: {edit} (leave out spec.shedder and spec.placement)",)

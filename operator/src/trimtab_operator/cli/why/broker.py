@@ -67,7 +67,7 @@ class BrokerExplanation:
         return self._answer(record, self._keeping(record, view), view.gives.reason)
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why the broker gets no bundles; with `to`, why it gives none to that one. None if nothing was recorded."""
+        """Why the broker gets no bundles; with `to`, why it gives none to `to`. None if nothing was recorded."""
         record = self.newest
         if self.facts.paused or record is None or record.refusal is not None:
             return self._stopped(record)
@@ -194,7 +194,7 @@ class BrokerExplanation:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """Like `_names`, but `bundle` is one that the broker could get: the largest of the most used other broker."""
+        """Like `_names`, but `bundle` is the largest bundle of the most used other broker, which this one could get."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))

@@ -55,7 +55,7 @@ class BundleExplanation:
         return self.records[-1] if self.records else None
 
     def explain(self) -> Answer | None:
-        """Its last known move, else why it stays; None if nothing was recorded."""
+        """The last known move of the bundle, or else why it stays; None if nothing was recorded."""
         if (manual := self.facts.manual_move) is not None:
             return self._manual_move(manual)
         for record in reversed(self.records):
@@ -67,7 +67,10 @@ class BundleExplanation:
         return manual_move_answer(self.name, self.owner, manual, self.facts, self.records, costs=self._costs())
 
     def _recorded_in(self, record: DecisionRecord) -> Answer | None:
-        """What a decision did with the bundle; or the manual move before it, if the bundle is still on that broker."""
+        """What a decision did with the bundle, or else the manual move before the decision.
+
+        The manual move does not count if the bundle has left its destination. None if there is neither.
+        """
         if (move := record.move_of(self.name)) is not None:
             gone = self.facts.bundle is not None and self.owner != move.destination and move.outcome is Reason.LANDED
             return self._elsewhere(record, move) if gone else self._moved(record, move)

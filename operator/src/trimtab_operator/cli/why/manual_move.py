@@ -45,7 +45,7 @@ def manual_move(
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
     """Whether a person wrote the current owner, after the bundle was created."""
     if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
-        return True  # the operator has recorded that
+        return True  # the operator has recorded that a person wrote it
     if bundle.assigned_owner == bundle.owner:
         return writer not in {"", TRIMTAB} and asked > bundle.assigned_at
     return bool(bundle.assigned_owner) or moved or asked > made
@@ -60,7 +60,7 @@ def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, lande
 
 
 def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
-    """The broker that, by a record, had a bundle before its current owner; empty if unknown."""
+    """The broker that had a bundle before its current owner, according to a record; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
     if (manual := record.manual_move_of(bundle.name)) is not None:

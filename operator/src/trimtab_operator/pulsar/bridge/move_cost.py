@@ -3,7 +3,7 @@
 A broker records when each producer and consumer connected. A few seconds after a bundle landed, the controller reads
 some of its topics from the new owner. The gap of a topic is the time from the unload request until its last client
 connected. The request is timed by the operator's clock and the connection by the broker's, so the gap is wrong by the
-difference of the two. When many bundles land together, most are not measured.
+difference of the two clocks. When many bundles land together, most are not measured.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ READ_AFTER = (3.0, 12.0)
 
 
 AT_ONCE = 2
-"""Number of moves that are measured at the same time. `WAITING` more wait, and further ones are skipped."""
+"""Number of moves that are measured at the same time. Up to `WAITING` moves wait. Further moves are skipped."""
 
 
 WAITING = 2
@@ -77,7 +77,7 @@ TOPICS = 3
 
 
 _LONGEST = 60.0
-"""Seconds after the unload request. A client that connects later counts as a new one."""
+"""Seconds after the unload request. A client that connects later counts as a new client."""
 
 
 class MoveCostController:

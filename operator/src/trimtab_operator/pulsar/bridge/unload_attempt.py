@@ -185,8 +185,8 @@ class BundleUnload:
     async def _stuck(self, request: UnloadRequest, owner: str) -> bool:
         """Whether `owner` was releasing the bundle, and became its owner again.
 
-        Pulsar's extensible load manager makes it the owner again when the destination dies. The topics then stay
-        closed, with their clients connected and without messages, as long as it has the bundle (measured with 4.0.8). A
+        Pulsar's extensible load manager makes `owner` the owner again when the destination dies. As long as `owner` has
+        the bundle, the topics stay closed, with their clients connected and without messages (measured with 4.0.8). A
         new operator process can't know whether a bundle in state `Releasing` was unloaded, and assumes that it was.
         """
         record = request.record

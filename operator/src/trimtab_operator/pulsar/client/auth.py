@@ -1,8 +1,9 @@
 """How Trimtab authenticates to Pulsar: bearer tokens, OAuth 2 client credentials (RFC 6749, 4.4), TLS.
 
-A token is renewed in the background, before it expires. While the old one is valid, only requests that brokers refused
-with it wait for the issuer. Brokers also answer 401 to a known role without the permission. So a refused token stays in
-use until there is a new one, and the pause between two renewals grows with each refused token.
+A token is renewed in the background, before it expires. While the old token is valid, a request waits for the issuer
+only if a broker refused the request with the old token. Brokers also answer 401 to a known role without the permission.
+So a refused token stays in use until there is a new one, and the pause between two renewals grows with each refused
+token.
 
 OpenID Connect discovery finds the issuer's token endpoint. The discovery document must name the issuer by the URL that
 was used, and https must not lead to http. The issuer's URL must be on the administrator's allow-list. Redirects are not
@@ -74,7 +75,7 @@ RETRY_AFTER = 5.0
 
 
 LONGEST_RETRY = 300.0
-"""Maximum of this pause, in seconds. Each refused token in a row doubles the pause. An accepted one resets it."""
+"""Maximum of this pause, in seconds. Each refused token in a row doubles the pause. An accepted token resets it."""
 
 
 ISSUER_TIMEOUT = 10.0
@@ -226,7 +227,7 @@ class ClientCredentials:
         self._token, self._was_refused, self._problem = token, False, None
 
     def _fail(self, problem: PulsarError) -> None:
-        """Record why there is no new token. A new problem is logged, because the old token may still be valid."""
+        """Record why there is no new token. A new problem is logged: requests succeed while the old token is valid."""
         if str(problem) != str(self._problem):
             log.warning("Pulsar: no new token: %s", problem)
         self._problem, self._not_before = problem, self.clock() + RETRY_AFTER

@@ -109,7 +109,7 @@ class FoundSettings:
         return replace(self, written=frozenset(switch for switch in self.overrides if overrides.get(switch) == OFF))
 
     def leaving_on(self, switches: Iterable[str]) -> Self:
-        """Record that `switches` are left on, so that they do not count again when they are switched off later."""
+        """Record that `switches` are left on. They then do not count again as switched on by another client."""
         return replace(self, written=self.written.difference(switches))
 
     def undone_again(self, now: float) -> Self:
@@ -123,7 +123,7 @@ class FoundSettings:
     def to_restore(self, overrides: Mapping[str, str]) -> dict[str, str | None]:
         """The value to write for each switch, None to remove it. overrides: the dynamic values now.
 
-        A switch with another value than Trimtab wrote was changed by another client, and stays.
+        If a switch has another value than Trimtab wrote, another client changed it, and the switch stays as it is.
         """
         ours = (switch for switch in self.overrides if overrides.get(switch) == OFF)
         return {switch: self.overrides[switch] for switch in ours if self.overrides[switch] != OFF}

@@ -52,7 +52,7 @@ class Budget:
 
 
 HOPS = 6
-"""Maximum number of redirects of one request. From any broker to the leader and on to the owner takes two."""
+"""Maximum number of redirects of one request. A request from any broker via the leader to the owner needs two."""
 
 LARGE = 1_000_000
 """Size in bytes above which an answer is parsed in a thread."""
@@ -276,7 +276,7 @@ class Transport:
             return True
         self.list_brokers(api.names(await self._plain(Request("brokers", "GET", "/admin/v2/brokers"), headers)))
         if scheme == "https":  # brokers with both schemes are listed by their http port
-            for broker in sorted(self._listed, key=self._secure.__contains__):  # those of unknown address first
+            for broker in sorted(self._listed, key=self._secure.__contains__):  # brokers of unknown address first
                 if place not in self._addresses(scheme) and _address(f"//{broker}")[0] == place[0]:
                     self.learn(broker, await self._plain(lookup_of(broker), headers))
         return place in self._addresses(scheme)

@@ -2,10 +2,10 @@
 
 It reads the runtime configuration of each broker, because configuration files may differ between brokers, and a dynamic
 value does not show whether a broker has applied it. If the policy allows it, the controller switches Pulsar's own
-shedding and automatic split off for the whole cluster. It stores their settings first, and restores them once no policy
-moves bundles. If another client switches them on again, the controller switches them off again. After the third time
-within an hour, Trimtab leaves them on and only shows plans, until fewer than three of these times are less than an hour
-ago.
+shedding and automatic split off for the whole cluster. It stores the former settings first, and restores them once no
+policy moves bundles. If another client switches shedding or automatic split on again, the controller switches it off
+again. If this happens a third time within an hour, Trimtab leaves it on and only shows plans. The controller switches
+it off again once this has happened fewer than three times within the last hour.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Readings:
     """Runtime configuration of the brokers.
 
     brokers: ids of all brokers. on: broker -> the switches that are on. unread: broker -> why its configuration could
-    not be read. unloading: brokers that unload the children of their own splits.
+    not be read. unloading: brokers at which `UNLOADING_SPLITS` is on.
     """
 
     brokers: frozenset[str] = frozenset()

@@ -1,9 +1,9 @@
 """Restores the settings of Pulsar's own balancer in its dynamic configuration when no policy needs it off.
 
 It restores them in the cluster where they were found, even if the policies name another cluster now. A deleted policy
-keeps Kopf's finalizer until they are restored (`release_balancer`), but for a minute at most: a namespace must be
-deletable when its Pulsar cluster is gone. After that minute the settings stay stored, and the leader tries again.
-Without an operator, `trimtab restore` restores them.
+keeps Kopf's finalizer until the settings are restored (`release_balancer`), but for a minute at most, because a
+namespace must be deletable when its Pulsar cluster is gone. After that minute the settings stay stored, and the leader
+tries again. Without an operator, `trimtab restore` restores them.
 
 `found_settings_store` keeps the settings in a ConfigMap without an owner, which outlives the policy and the operator.
 """
@@ -124,7 +124,7 @@ async def needed(cluster: ClusterState) -> bool:
 
 @dataclass(slots=True)
 class BalancerRelease:
-    """Restores settings while no Pulsar cluster is linked, another one is linked, or the linked one does not answer.
+    """Restores settings while their Pulsar cluster is not linked, or the linked cluster does not answer.
 
     fence: called before each write to Pulsar.
     """
@@ -166,7 +166,7 @@ class BalancerRelease:
 
 
 def has_it_off(policy: Mapping[str, Any]) -> bool:
-    """Whether a BalancingPolicy object (JSON) needs Pulsar's own balancer off: it moves bundles, and allows that."""
+    """Whether a BalancingPolicy object (JSON) moves bundles, and allows Pulsar's own balancer to be switched off."""
     spec = policy.get("spec") or {}
     moves = spec.get("mode", Mode.DRY_RUN) not in {Mode.DRY_RUN, Mode.SHADOW}
     allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF

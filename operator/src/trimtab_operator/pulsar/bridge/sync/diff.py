@@ -11,9 +11,9 @@ With these rules, an early, late or failed read never loses a bundle:
 - Bundles are split and never merged. So boundaries that lack a known edge are old, or the namespace was created again.
   Such boundaries count only after they were read twice.
 - A bundle is deleted only after all bundles that replace it exist.
-- The unload controller writes the status of a bundle with a pending desired owner, and the split controller that of a
-  splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A bundle in state
-  `Releasing` may have closed topics, so the unload controller confirms its owner.
+- The unload controller writes the status of a bundle with a pending desired owner. The split controller writes the
+  status of a splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A
+  bundle in state `Releasing` may have closed topics, so the unload controller confirms its owner.
 - An object that Trimtab did not create is not deleted.
 """
 

@@ -52,8 +52,9 @@ NAMES_SHARE = 0.1
 class SyncIntervals:
     """Seconds between two runs. names: between two lists of the namespaces' names; longer with very many tenants.
 
-    again: until an incomplete namespace is synchronized again. After an error it is five times that, and doubles with
-    each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the observed owner.
+    again: until an incomplete namespace is synchronized again. After an error this time is five times as long. It
+    doubles with each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the
+    observed owner.
     """
 
     brokers: float = 2.0
@@ -98,7 +99,7 @@ class ClusterSync:
             group.create_task(self._follow_namespaces())
 
     async def _log_errors(self, what: str, step: Callable[[], Awaitable[None]]) -> None:
-        """Run a step. Log a new error, and when the step works again."""
+        """Run a step. Log an error that is new, and log when the step works again."""
         try:
             await step()
         except (PulsarError, ApiError) as error:
@@ -166,7 +167,7 @@ class ClusterSync:
         clock = self._cluster.clock
         while True:
             if clock() >= self._list_at and not self._due:
-                self._list_at = clock() + 5 * self.rhythm.again  # if the list fails
+                self._list_at = clock() + 5 * self.rhythm.again  # the next attempt if the list fails
                 await self._log_errors("listing the namespaces", self.list_namespaces)
             elif clock() >= self._names_at:
                 self._names_at = clock() + self.rhythm.names
@@ -212,7 +213,7 @@ class ClusterSync:
         self._list_at = self._listed_at + self.rhythm.namespaces
 
     async def check_names(self) -> None:
-        """Make suspects of namespaces that only Pulsar has, or that only have objects. Raises `PulsarError`."""
+        """Add to the suspects all namespaces that exist only in Pulsar, or only as objects. Raises `PulsarError`."""
         self._cluster.link.suspects |= await self._names() ^ self._known()
 
     async def _names(self) -> set[str]:
@@ -268,9 +269,12 @@ def identify(
 ) -> BrokerMapping:
     """Find or make the Broker object of each active broker (``host:webPort``).
 
-    In this order: the object that a user declared for the address; the object without an address for the pod whose name
-    is the first label of the host, as with a StatefulSet; the object that was created for the address before; a new
-    object, for that pod if it exists.
+    The first of these that exists counts:
+
+    1. the object that a user declared for the address;
+    2. the object without an address for the pod whose name is the first label of the host, as with a StatefulSet;
+    3. the object that was created for the address before;
+    4. a new object, for that pod if the pod exists, or else for the address.
     """
     found, ordered = BrokerMapping(), sorted(brokers.values(), key=lambda b: b.name, reverse=True)
     declared = {b.address: b.name for b in ordered if b.address and not b.discovered}

@@ -52,9 +52,14 @@ class OwnershipVerifier:
     async def verify(self, reports: Mapping[str, Iterable[str]], bundles: Mapping[str, str]) -> dict[str, str]:
         """The owner of each bundle that this round found: bundle -> broker id, empty for unowned.
 
-        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. Of
-        these, the result has those that were read in this round. It also has those that are unowned by their status,
-        were never read, and are in exactly one report. The rest may have changed since they were read.
+        reports: broker id -> bundles. bundles: bundle with an object -> broker id by its status, empty for unowned. The
+        result has
+
+        - the bundles that were read in this round;
+        - the bundles without an object that were read in any round;
+        - the bundles that were never read, are in exactly one report, and have no owner by their status.
+
+        The owners of the other bundles may have changed since they were read.
         """
         self._round += 1
         hints = _by_bundle(reports)
