@@ -157,7 +157,7 @@ class MeasuresPast(Protocol):
     """Load sources that can measure a past minute."""
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
-        """The samples that a cycle at `at` (epoch seconds) would have taken; None if the source has none from then.
+        """The samples that a cycle at `at` (epoch seconds) would have taken; None if the source has none of that time.
 
         Samples are trusted by the same rules as in a cycle. A bundle's load is what a pod of the topology reported
         then. Readiness and declared capacities are those of the topology, because those of that time are unknown.

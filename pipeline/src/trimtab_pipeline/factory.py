@@ -43,7 +43,7 @@ def direct_sources(history_dir: Place) -> LoadSources:
 
 
 def task_pool(master: str, memory: str = "700m") -> TaskPool:
-    """A Spark session that spreads calls of a function; see `TaskPool`.
+    """A Spark session that runs calls of a function in parallel; see `TaskPool`.
 
     Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` if Java, or PySpark's client, is missing.
     """

@@ -1,9 +1,9 @@
 """One-of unions as Kubernetes has them: a `type`, and one optional member per type that holds its parameters.
 
-``{type: ThresholdShedder, thresholdShedder: {...}}``. A type without parameters has no member, because client-side
-apply would report an empty object as changed each time. Pydantic's discriminated unions have no structural schema. A
-union is therefore a flat object, and both pydantic and CEL refuse a member of another type. The types are those of the
-strategy registry.
+An example is ``{type: ThresholdShedder, thresholdShedder: {...}}``. A type without parameters has no member, because
+client-side apply would report an empty object as changed each time. Pydantic's discriminated unions have no structural
+schema. A union is therefore a flat object, and both pydantic and CEL refuse a member of another type. The types are
+those of the strategy registry.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Union(Resource):
         return str(vars(self)["type"])
 
     def chosen(self) -> tuple[str, StrategyParams]:
-        """The type and its parameters. If the member is absent, these have their defaults."""
+        """The type and its parameters. If the member is absent, the parameters have their defaults."""
         name = self._type()
         params = self._written(name)
         return name, self.members[name]() if params is None else params

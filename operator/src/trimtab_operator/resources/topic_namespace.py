@@ -61,8 +61,8 @@ _IN_BOTH = "self.primary.filter(p, p in self.secondary)"
 
 
 class IsolationSpec(Resource):
-    """Isolation: the brokers that may own the namespace's bundles. Namespaces without isolation do not use its primary
-    brokers."""
+    """Isolation: the brokers that may own the namespace's bundles. Bundles of namespaces without isolation do not go to
+    its primary brokers."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -78,8 +78,8 @@ class IsolationSpec(Resource):
     """Secondary brokers, also as regular expressions. They are used while fewer than minAvailable primary brokers are
     available."""
     min_available: Annotated[int, Field(ge=0, le=1000)] = 1
-    """Number of primary brokers that must be available. If fewer are, secondary brokers are used as well. With 0 they
-    are never used (Pulsar: min_limit)."""
+    """Number of primary brokers that must be available. If fewer are, secondary brokers are used as well. With 0,
+    secondary brokers are never used (Pulsar: min_limit)."""
 
     @model_validator(mode="after")
     def _names_brokers_once(self) -> Self:

@@ -117,7 +117,8 @@ TELL_AFTER = 3.0
 
 
 TELL_EVERY = 10.0
-"""Seconds between two such texts. Each is a write, and a cluster that is down may give a different cause each time."""
+"""Least seconds between two changes of that text. Each change is a write, and while a cluster is down, the cause may
+differ each time."""
 
 
 PAUSE = 0.1

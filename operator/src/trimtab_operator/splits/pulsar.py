@@ -1,7 +1,8 @@
 """Splits bundles through the admin REST API of a Pulsar cluster, by the steps of `splits.pulsar_steps`.
 
-Each round reads Pulsar and the API server, and each write carries the resourceVersion that was read. So a split can
-resume after a crash, and while the sync writes the same objects: steps that are already done are skipped.
+Each round reads Pulsar and the API server, and skips steps that are already done. Each write carries the
+resourceVersion that was read. So a split can resume after a crash, and the sync with Pulsar may write the same objects
+meanwhile.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
     if why := parent_overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        # even if a desired owner is pending: it is the bundle's own broker, and only this split can complete that move
+        # A pending desired owner is no reason to wait. It is the broker that already has the bundle, and while the
+        # bundle is locked, only this split can complete the move.
         return PulsarSplitStep.CUT, ""
     if owner_pending(seen.parent):
         return PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner"
@@ -147,7 +148,7 @@ def _cut(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tuple
 
 
 def untold(child: Raw) -> bool:
-    """Whether a split, not the sync, created this child, and its owner has not been written yet."""
+    """Whether a split (not the sync) created this child, and the status of the child has no owner yet."""
     reason = (child["spec"].get("assignment") or {}).get("reason")
     return reason == Reason.SPLITTING and not child.get("status", {}).get("observedGeneration")
 

@@ -1,6 +1,6 @@
 """Steps of a split on Bundle objects, as pure functions of these objects: no other state is kept.
 
-forwards    lock the parent -> create the children -> (its owner takes them) -> delete the parent
+forwards    lock the parent -> create the children -> (the parent's owner takes them) -> delete the parent
             -> release the children -> move those that should go elsewhere -> done
 backwards   unlock the parent -> remove the children -> undone
 
@@ -36,7 +36,7 @@ class SplitExecutor(Protocol):
 class SplitProgress:
     """How far a split is: done, undone (the parent is as before), or neither.
 
-    text: what it waits for, or why it is undone. reason: also why it is undone; None if no member of `Reason` applies.
+    text: what it waits for, or why it is undone. reason: the member of `Reason` for why it is undone, or None.
     """
 
     done: bool = False

@@ -152,7 +152,7 @@ class _Round:
         pace = self.cluster.budget.pace
         for broker, count in Counter(r.destination for r in requests if r.source != r.destination).items():
             allowed = pace.allowed(broker, limit)
-            # an exchange that needs more than the allowed moves passes while no other move to the broker is pending
+            # while no other move to the broker is pending, an exchange may have more moves than are allowed
             if self._to[broker] and self._to[broker] + count > allowed:
                 usual = pace.usual(broker)
                 gap = "" if usual is None else f"; a publish gap there is usually {usual:.1f} s"

@@ -34,7 +34,7 @@ from trimtab_strategies.model import Reason
 _KEY = "budget.json.gz"
 
 MOST_OVERRIDES = 1000
-"""Maximum number of overrides that wait to be reported, as they do while no policy runs. Older ones are dropped."""
+"""Maximum number of overrides kept for `taken`. While no policy runs, none are taken, and the oldest are dropped."""
 
 
 GROWN = 2.0
@@ -178,7 +178,7 @@ class BudgetAccount:
     async def recall(self, api: Api, namespace: str, epoch: int) -> None:
         """Read the account once per process. Read it again in each call while it is unreadable.
 
-        epoch: of the leader; 0 without an election. Then each start gets the next epoch. Raises `ApiError`.
+        epoch: of the leader; 0 without an election, where each start gets the next epoch. Raises `ApiError`.
         """
         if self._store is not None and not self.unreadable:
             return

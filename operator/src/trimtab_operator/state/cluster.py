@@ -139,8 +139,8 @@ class ProcessState:
 class ClusterState:
     """An immutable handle on the state that the policies of one Kubernetes namespace share.
 
-    now: epoch seconds, for what is written and for queries. clock: monotonic seconds, for durations: no broker may
-    become lost, and no move overdue, because the wall clock was corrected.
+    now: epoch seconds, for what is written and for queries. clock: monotonic seconds, for durations: a correction of
+    the wall clock must not make a broker lost, or a move overdue.
     chance: a random number 0-1, which spreads the cycles of policies over time.
     urls: the URLs that policies may name.
     engine: set once the load sources are warm, or the first attempt to warm them failed.
@@ -265,8 +265,8 @@ class ClusterState:
     async def link_settled(self) -> bool:
         """Whether `link` says reliably if a Pulsar cluster is connected.
 
-        After a start it does not, while a policy that names a Pulsar cluster is invalid, or its loop has not started.
-        Raises `ApiError`.
+        After a start, `link` is not reliable until each policy that names a Pulsar cluster is valid and its loop has
+        started. Raises `ApiError`.
         """
         if self.link.linked:
             return True

@@ -48,7 +48,7 @@ class CycleResult:
     proposal: Mapping[str, Any] | None = None
     """The plan as the status shows it (JSON); None: there is no plan."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """Object name of each bundle in the plan's moves and splits, and of the bundles that the plan says stay."""
+    """Object name of each bundle that the plan names: to move it, to split it, or to say why it stays."""
     sizing: Sizing | None = None
     """Advice on the number of brokers; None: no plan was made."""
     interval: float | None = None

@@ -42,8 +42,9 @@ class Member:
 class RollingRestart:
     """The state of rolling restarts, by names of brokers.
 
-    restarted: brokers that are ready and have the newest revision, while others have not. following: those that restart
-    next, one of each StatefulSet. text: the progress; empty when there is no restart. young: brokers whose pod is new.
+    restarted: brokers that are ready and have the newest revision, while others of their StatefulSet have an older one.
+    following: those that restart next, one of each StatefulSet. text: the progress; empty when there is no restart.
+    young: brokers whose pod is new.
     """
 
     restarted: frozenset[str] = frozenset()

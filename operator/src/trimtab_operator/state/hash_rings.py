@@ -2,8 +2,8 @@
 
 Bundles overlap when a person creates one in addition to the existing ones. Of two bundles that overlap, only one has a
 place on the ring: the one with an owner, else the one that its TopicNamespace created, else the older one. The other
-gets no owner, because the same hashes would then have two owners. An owner that a person writes for it is withdrawn,
-unless a broker takes the bundle first. A child of a split does not count while its parent exists.
+gets no owner, because otherwise the same hashes would have two owners. An owner that a person writes for it is
+withdrawn, unless a broker takes the bundle first. A child of a split does not count while its parent exists.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def _all(_bundle: str) -> bool:
 class PendingMove:
     """One move. Times are monotonic seconds. source: empty when the bundle had no owner.
 
-    since: when it was read first. begun: when its turn came, where moves take turns.
+    since: when it was first read. begun: when its turn came, where moves take turns.
     """
 
     bundle: str

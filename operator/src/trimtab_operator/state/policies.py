@@ -4,7 +4,8 @@ Policies share no broker. Where two select the same one, the older policy contin
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
 with the policy that had it.
 
-A policy in mode Shadow has no brokers of its own. It measures the brokers of the acting policy that selects the same.
+A policy in mode Shadow has no brokers of its own. It measures the brokers of the acting policy that selects the same
+ones.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _overlap(
 
 
 def _left_over(brokers: Iterable[BrokerRecord], standing: Sequence[Claim]) -> dict[str, str]:
-    """Policies of brokers whose pod is gone: the former one, else the oldest that does not select by name."""
+    """For each broker whose pod is gone, the policy that had it, else the oldest one that does not select by name."""
     running = [claim.policy for claim in standing if claim.names is None]
     found = {b.name: b.policy if b.policy in running else next(iter(running), "") for b in brokers}
     return {name: policy for name, policy in found.items() if policy}

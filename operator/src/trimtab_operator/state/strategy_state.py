@@ -195,7 +195,7 @@ def drifted(before: Any, after: Any) -> bool:
 
 
 def _close(before: float, after: float) -> bool:
-    if before == after:  # infinite, too
+    if before == after:  # also true for infinite numbers
         return True
     if before > A_MOMENT and after > A_MOMENT:
         return abs(after - before) <= STORE_EVERY

@@ -176,7 +176,7 @@ def landed_status(previous: Mapping[str, Any], in_flight: int, planned: int, lan
 
 
 def waits(status: Mapping[str, Any]) -> bool:
-    """Whether the proposal in a policy's status is one of mode Approve, which cycles don't replace."""
+    """Whether the proposal in a policy's status is one of mode Approve. Cycles don't replace such a proposal."""
     return bool((status.get("proposal") or {}).get("state"))
 
 
@@ -281,7 +281,7 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
-    """Text that names the brokers whose CPU is unknown and not in the range; empty if there are none."""
+    """Text that names the brokers that are not in the range, because their CPU is unknown; empty if there are none."""
     known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
     names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
     return f"; CPU of {some(names, _NAMED)} is unknown" if names else ""

@@ -238,7 +238,7 @@ class StatusPublisher:
             await self._waiting([(str(w.reason), w.detail) for w in failed if w.reason is not Reason.CONFLICT])
 
     async def _unknown_brokers(self, work: BundleRepairs, written: Collection[str]) -> None:
-        """Post an Event on each Bundle whose desired owner does not exist, on at most `_NAMED`."""
+        """Post an Event on at most `_NAMED` of the Bundles whose desired owner does not exist."""
         unknown = [
             (bundle, f"it stays on {desired.owner}" if desired.owner else "it still has no owner")
             for desired in work.desired_owners
@@ -254,7 +254,7 @@ class StatusPublisher:
             await self._about_bundle(bundle.name, str(Reason.UNKNOWN_BROKER), text)
 
     async def _overlaps(self, work: BundleRepairs, written: Collection[str]) -> None:
-        """Post an Event on each Bundle whose desired owner was withdrawn because of an overlap, on at most `_NAMED`."""
+        """Post an Event on at most `_NAMED` of the Bundles whose desired owner was withdrawn because of an overlap."""
         withdrawn = [desired.bundle for desired in work.desired_owners if desired.reason is Reason.OVERLAP]
         for bundle in [bundle for bundle in withdrawn if bundle.name in written][:_NAMED]:
             text = f"spec.owner {bundle.owner} of {bundle.name} is withdrawn: another Bundle has its hashes. Delete one"

@@ -29,9 +29,9 @@ def shadow_status(report: ShadowReport) -> dict[str, Any]:
 
 
 def with_verdict(conditions: Iterable[Mapping[str, Any]], result: CycleResult) -> list[Condition]:
-    """`conditions` after a cycle, with `ShadowBetter` if the policy is a shadow, and without it after any other plan.
+    """`conditions` after a cycle: with `ShadowBetter` for a policy in mode Shadow, without it in any other mode.
 
-    A cycle that was refused leaves the condition as it is, unless there is no acting policy.
+    A cycle without a plan leaves the condition as it is. If there is no acting policy, the condition becomes `Unknown`.
     """
     alone = result.refusal is not None and result.refusal.reason is Reason.NO_ACTING_POLICY
     if alone and result.refusal is not None:

@@ -1,9 +1,9 @@
 """Facts that come from Kubernetes objects and not from metrics. A backtest needs them besides the load.
 
 A fact has a kind, a name and a value. It is written when it changes. If what it is about no longer exists, the value is
-null. The first record of each hour, and of each process, has all facts. A row of the kind `COMPLETE` names another kind
-of which the record has all facts: an object without a fact there no longer exists. So any hour can be read without
-earlier ones.
+null. The first record of each hour, and of each process, has all facts. If a record has all facts of a kind, a row of
+the kind `COMPLETE` names that kind. An object of that kind without a fact in the record no longer exists. So any hour
+can be read without earlier ones.
 """
 
 from __future__ import annotations

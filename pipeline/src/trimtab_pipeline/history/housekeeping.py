@@ -1,9 +1,9 @@
 """Housekeeping of a policy's history: merge the files of each hour, and remove what is too old or takes too much space.
 
-It runs in its own thread, alongside the cycles. It touches no file that they read, because an hour is merged some time
-after its end. It may be killed at any point: an hour's file is complete before the files that it replaces are removed.
-If those still exist afterwards, the next run merges the hour again. Two processes may merge the same hour. If one of
-them finds a file missing, it leaves the hour to the other.
+It runs in its own thread, alongside the cycles. It touches no file that a cycle reads, because an hour is merged some
+time after its end. It may be killed at any point: an hour's file is complete before the files that it replaces are
+removed. If replaced files still exist, the next run merges the hour again. Two processes may merge the same hour. If
+one of them finds a file missing, it leaves the hour to the other.
 """
 
 from __future__ import annotations

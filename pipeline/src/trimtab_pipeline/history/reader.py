@@ -294,7 +294,7 @@ class HistoryReader:
         return LoadOverTime(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
-        """The snapshot of the newest cycle not after `at`. Raises `NoHistoryError` if there is none.
+        """The snapshot of the newest cycle up to `at`. Raises `NoHistoryError` if there is none.
 
         The averages are those of the cycle's state. If that no longer exists, they are computed from the demand.
         """
@@ -303,7 +303,7 @@ class HistoryReader:
         return load_of(time, self._bundles(time), brokers, quality)
 
     def owners(self, at: float = float("inf")) -> dict[str, str]:
-        """Broker of each bundle that was measured in the newest cycle not after `at`, empty for none.
+        """Broker of each bundle that was measured in the newest cycle up to `at`; empty if it has none.
 
         Raises `NoHistoryError` if there is no such cycle.
         """

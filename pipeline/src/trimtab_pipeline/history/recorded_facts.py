@@ -27,7 +27,7 @@ _TRAITS, _POLICY = TypeAdapter(BrokerTraits), TypeAdapter(NamespacePolicy)
 
 @contextmanager
 def foreign_values() -> Iterator[None]:
-    """Raise `ForeignFileError` instead of the errors that values cause if no operator can have written them."""
+    """Raise `ForeignFileError` instead of the errors that are caused by values that no operator writes."""
     try:
         yield
     except ForeignFileError:
@@ -69,7 +69,7 @@ class RecordedMoves:
 
     @cached_property
     def _special(self) -> list[int]:
-        """Rows of the bundles with more facts than the owner. Most bundles have only that one."""
+        """Rows of the bundles about which more is recorded than the owner. For most bundles, only the owner is."""
         return [row for row, one in enumerate(self.facts) if len(one) > 1]
 
     @cached_property

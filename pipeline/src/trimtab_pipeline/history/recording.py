@@ -272,7 +272,7 @@ class _Facts:
         return self._row(bundles, self.bundles.column)
 
     def _replaced(self, new: Mapping[str, str | None], measured: Collection[str]) -> dict[str, str | None]:
-        """Bundles that are gone: they have no fact, are no longer measured, and `new` ones have their range."""
+        """Bundles that are gone: they have no fact, are no longer measured, and overlap some of the `new` bundles."""
         lost = [name for name, text in self._texts.items() if text == "{}" and name not in measured]
         ranges: dict[str, list[tuple[int, int]]] = {}
         for space, lower, upper in map(parse_bundle, new if lost else ()):

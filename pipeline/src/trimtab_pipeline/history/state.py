@@ -95,7 +95,7 @@ class StateStore:
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
         """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any of its brokers is trusted.
 
-        A state that is not trusted removes no trusted one: its clock may be days ahead, so that the others look old.
+        A state that is not trusted only removes others like it: its clock may be days ahead, so all others look old.
         Raises `OSError` when the state can't be written. It then stays in memory until a later one is written.
         """
         with self._lock:
@@ -191,7 +191,7 @@ def usable(file: HistoryFile, read: Callable[[], T]) -> T | None:
 
 
 def _may_pass(error: BaseException) -> bool:
-    """Whether the cause is not in the file itself. Arrow's errors about damage have no `errno` and no AWS code."""
+    """Whether the cause lies outside of the file. Arrow's errors about damage have no `errno` and no AWS code."""
     if isinstance(error, OSError):
         return error.errno is not None or "AWS Error" in str(error)
     return isinstance(error, MemoryError)

@@ -48,7 +48,7 @@ class Series:
 class BrokerPreset:
     """What is read about brokers. values: instant query of each signal. series: raw samples of each signal.
 
-    ahead: instant query that counts samples that are further in the future than clocks may differ.
+    ahead: instant query that counts samples with a time further in the future than `Trust.max_clock_skew` allows.
     """
 
     values: Mapping[str, str]

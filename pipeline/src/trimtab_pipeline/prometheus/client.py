@@ -1,9 +1,15 @@
 """The HTTP layer: `prometheus-api-client` on our own session, whose answers are Arrow columns.
 
-With this session, the parameters are in the body of a POST (a shard's list of pods is long), a timeout is always set,
-retries are few and short, ``warnings`` of partial answers are kept, and every failure is a `PrometheusError` that names
-the URL. It requests uncompressed bodies: compression takes a Prometheus server longer than a cluster's network takes to
-transfer them. It reads them up to a maximum size, and within the timeout.
+The session
+
+- sends parameters in the body of a POST, because a shard's list of pods is long;
+- always sets a timeout;
+- retries only a few times, after short pauses;
+- keeps the ``warnings`` of partial answers;
+- raises a `PrometheusError` that names the URL for every failure;
+- requests uncompressed bodies, because compression takes a Prometheus server longer than a cluster's network takes to
+  transfer them;
+- reads a body up to a maximum size, and within the timeout.
 
 Thanos and Mimir have the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
 ``partial_response`` is false. Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
@@ -104,7 +110,7 @@ class ArrowSession(StrictSession):
                 )
             answer = cast("ArrowResponse", response)
             answer.__class__, answer.parser = ArrowResponse, self._parser
-            # read in one piece: joining many pieces takes as long again
+            # read in one piece: joining many pieces would double the time
             answer.body = joined(response.iter_content(self._largest + 1), self._largest)
             return response
 
@@ -166,7 +172,7 @@ class PrometheusClient:
         return self._session.clock_ahead
 
     def query(self, promql: str, at: float, within: float | None = None) -> Samples:
-        """The vector `promql` evaluates to at `at` (epoch seconds). Raises `PrometheusError`.
+        """The vector that is the value of `promql` at the time `at` (epoch seconds). Raises `PrometheusError`.
 
         within: seconds for the whole answer, if less than the timeout.
         """

@@ -3,8 +3,8 @@
 Queries of bundles and topics are instant queries that aggregate with ``max by``. This fixes the label set, which the
 fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to exist more
 than once, `of_newest` leaves out those whose pod has newer samples in other series. Such a query takes three times as
-long, so it is used only there. Brokers are read as raw samples, with one query per selector, and as single values, all
-with one query. Templates have the selectors of `broker_presets`, and
+long, so it is used only there. Brokers are read as raw samples (one query per selector) and as single values (one
+query for all). Templates have the selectors of `broker_presets`, and
 
     $topic      the brokers' metrics of topics, whose namespace label may be Pulsar's own; `topics_in` selects topics
 """

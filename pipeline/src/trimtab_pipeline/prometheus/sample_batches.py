@@ -88,7 +88,7 @@ def raw_rows(series: Sequence[RawSeries]) -> dict[str, pa.Array]:
 
 
 def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
-    """Number of signals of brokers whose value is not a number, infinite or negative, by cause.
+    """Number of brokers' signals whose value is NaN, infinite or negative, by cause.
 
     Only samples that determine the signal's value count: the newest one of a gauge, and those of a counter in the
     `window` (seconds) plus the last one before it.

@@ -1,11 +1,11 @@
 """Bodies of Prometheus' instant-query API as Arrow columns.
 
 The standard way (a Python dict per series) takes over a second for the 420,000 samples of a large cluster, most of it
-in the garbage collector. Here every string of the body becomes one entry of a single Arrow array whose offsets are the
-quotes' positions, and columns are every n-th entry of it. This needs equal labels on all series and plain ASCII, which
-is checked. Other bodies are parsed by `json`, which is slow. The answers of one read are about the same series, so a
-`VectorParser` parses their labels once. If the text between the values is the same as in an earlier answer, it parses
-only the values.
+in the garbage collector. Here every string of the body becomes one entry of a single Arrow array, whose offsets are the
+positions of the quotes. A column is every n-th entry of that array. This needs the same labels on all series, and plain
+ASCII; the parser checks both. Other bodies are parsed by `json`, which is slow. The answers of one read are about the
+same series, so a `VectorParser` parses their labels once. If the text between the values is the same as in an earlier
+answer, it parses only the values.
 """
 
 from __future__ import annotations

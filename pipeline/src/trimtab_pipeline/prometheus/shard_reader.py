@@ -238,7 +238,7 @@ class _ShardRead:
         return answer.of_pods(self.wanted.pods)
 
     def check(self, name: str, promql: str) -> Samples:
-        """The answer to a check. Empty if the server refuses it: the load can be measured without it."""
+        """The answer to a check. Empty if the server refuses the query: the load can be measured without the check."""
         late = self._late + time.monotonic() - self._begun
         try:
             return self.ask(asked_late(promql, late) if name == "ahead" and late > _LATE else promql)

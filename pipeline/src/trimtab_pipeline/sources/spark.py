@@ -51,8 +51,8 @@ from trimtab_pipeline.transform.relations import STATE, table
 from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 _COLLECT_EVERY = 10
-"""Batches between garbage collections. Py4J's objects refer to themselves, so only a collection lets the JVM drop their
-plans, 5 MB per batch."""
+"""Batches between garbage collections. Py4J's objects refer to themselves. So the JVM can drop their plans (5 MB per
+batch) only after a collection."""
 _SAMPLES_EACH, _TOPICS_EACH = 100, 10  # estimates: samples per broker, topics per bundle
 _MANY = 20_000  # rows; Spark generates code only for jobs with more
 _Waiting = tuple[Wanted[Any], Future[Any]]

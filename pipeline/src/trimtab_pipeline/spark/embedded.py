@@ -39,7 +39,7 @@ _DYING = 5.0  # seconds that a JVM without sockets has to exit
 _IDLE = 2.0  # seconds after which a JVM that should exit but does nothing is killed
 _AT_MOST = 60.0  # seconds after which a JVM that should exit is killed even if it is busy
 _LOOK_EVERY = 0.1
-_WORK = 0.2  # seconds that its threads ran or waited for a core; less in `_IDLE` is the JVM's own housekeeping
+_WORK = 0.2  # seconds; threads that run or wait for a core for less than this in `_IDLE` only do housekeeping
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -141,7 +141,7 @@ class EmbeddedSpark:
 
 
 def _hush_py4j() -> None:
-    """Silence Py4J, which logs a stack trace for each call that the JVM does not answer, although it raises an error.
+    """Silence Py4J. It logs a stack trace for each call that the JVM does not answer, although it also raises an error.
 
     At DEBUG it would log all traffic, with credentials.
     """
@@ -211,8 +211,8 @@ def _end_jvm(gateway: Any) -> None:
 def hangs(pid: int, over: Callable[[float], bool]) -> bool:
     """Wait until ``over(seconds)`` is true. Returns true if process `pid` hangs before that.
 
-    A process hangs if its threads neither run nor wait for a core or a disk, or if they do so for too long. Elapsed
-    time alone would show nothing, because a busy machine makes a JVM slow.
+    A process counts as hanging after `_IDLE` seconds in which its threads neither run nor wait for a core or a disk,
+    and in any case after `_AT_MOST` seconds. A short time limit alone would not do: a busy machine makes a JVM slow.
     """
     begin = active = time.monotonic()
     before = _seconds_runnable(pid)

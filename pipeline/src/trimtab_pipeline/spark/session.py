@@ -200,7 +200,7 @@ class Engine:
             self._measure_at = time.monotonic() + _MEASURE_EVERY
 
     def _ask(self, session: SparkSession) -> None:
-        with self._answering(), suppress(*SPARK_ERRORS, OSError, ValueError):  # only silence matters here
+        with self._answering(), suppress(*SPARK_ERRORS, OSError, ValueError):  # an error is an answer, too
             session.conf.get("spark.sql.session.timeZone")
 
     @contextmanager

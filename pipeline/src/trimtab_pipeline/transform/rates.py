@@ -7,7 +7,8 @@ samples cover, and that time is reported.
 A *pair* is two consecutive samples of a series. It covers the time between them, unless
 
 - the samples are further apart than the window: too little is known of the time between them;
-- the counter was reset between them, or may have been: it is so small that a new process can have counted that far;
+- the counter was reset between them, or may have been: its later value is so small that a new process can have
+  counted that far;
 - it is the only pair of its series: only another pair shows how fast a process counts.
 
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
@@ -37,7 +38,7 @@ _NEAR = 1.1
 _APART = 2.0
 """Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
-"""A counter above this multiple of its fastest rate times a pair's duration had no hidden reset in that pair."""
+"""A pair has no hidden reset if the counter is above this multiple of (its fastest rate times the pair's duration)."""
 _KEYS = ("pod", "signal", "kind", "part", "series")
 _RAW = ("counter", "gauge")
 

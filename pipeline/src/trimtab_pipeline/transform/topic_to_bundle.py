@@ -80,7 +80,7 @@ class HashRanges:
     def place(self, topics: pa.StringArray) -> tuple[IntArray, IntArray]:
         """(t,) row of each topic's bundle, -1 if it is none of these; (t,) place of each topic on its ring.
 
-        The last hash of all belongs to the last bundle (`trimtab_strategies.hash_ring.find_bundle`).
+        The hash 0xffffffff belongs to the last bundle, as in `trimtab_strategies.hash_ring.find_bundle`.
         """
         hashes = crc32(topics)
         space = np.asarray(pc.fill_null(pc.index_in(namespaces_of(topics), pa.array(self.namespaces, pa.string())), -1))
