@@ -35,7 +35,7 @@ TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""Number of moves of one bundle that are kept for a day, at most. No bound is larger. Forced moves may exceed it."""
+"""Maximum number of moves of one bundle that are kept for a day: the largest bound. Forced moves may be more."""
 
 
 class BudgetLimit(StrEnum):

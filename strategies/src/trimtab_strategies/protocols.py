@@ -31,7 +31,8 @@ class Unload:
     fixed:       the move follows from a weight that a user fixed: the destination may end up more used than the source,
                  as long as it is not overloaded.
     judged:      the shedder itself has computed the load after the move. The planner checks only the caps and whether
-                 the move is allowed. It makes the move to this destination or not at all.
+                 the move is allowed (for an exception see `planner.moves`). It makes the move to this destination or
+                 not at all.
     """
 
     broker: int

@@ -45,9 +45,10 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """The sums of one side: one of the two policies. moves: bundles moved for balance. clients: clients of these.
+    """The sums of one side: one of the two policies.
 
-    area: points between the busiest and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
+    moves: bundles moved for balance. clients: clients that these moves disconnected. area: points between the busiest
+    and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
     """
 
     moves: int = 0

@@ -50,8 +50,8 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
     have (by `selection`, or by the rules of its namespace) waits.
 
     restarted: names of the brokers that have already restarted in a rolling restart that still goes on. The least used
-    of them gets a bundle first, if it stays below `OVERLOAD_LINE`. From any other broker, the bundle would soon have to
-    move again.
+    of them gets a bundle first, if that broker stays below `OVERLOAD_LINE`. From any other broker, the bundle would
+    soon have to move again.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)

@@ -139,7 +139,7 @@ class MovePlanner:
     def requested(self, offer: Unload) -> int | None:
         """The destination that the shedder named, if it may receive and stays below the source's current usage.
 
-        For a judged move, its usage matters only if it keeps a bundle that should have left it.
+        For a judged move, the destination's usage matters only if the destination keeps a bundle that should have left.
         """
         requested, bundle = offer.destination, int(offer.bundles[0])
         if (

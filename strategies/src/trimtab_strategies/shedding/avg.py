@@ -1,4 +1,4 @@
-"""AvgShedder: pair the busiest broker with the idlest, the second with the second idlest, and even out each pair.
+"""AvgShedder: pair the busiest broker with the idlest, the second with the second idlest, and move load in each pair.
 
 Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. If the
 brokers of a pair stay far apart for some cycles, bundles go from the busier to the idler one and nowhere else. So

@@ -39,8 +39,8 @@ A difference that a change of owners causes is no spike:
 A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. During that hour
 the limits fall in proportion.
 
-Trim does not wait that long for a broker that has hardly any bundles, because it is empty whatever the load does. It is
-filled after two minutes.
+These rules do not apply when Trim fills a broker that has hardly any bundles: that broker is empty whatever the load
+does. It is filled after two minutes.
 
 Stored in the strategy's `memory` (all times are epoch seconds):
 
@@ -49,7 +49,7 @@ Stored in the strategy's `memory` (all times are epoch seconds):
 - ``brokers.loud``: since when its background is above the usual one;
 - ``brokers.answered``: time of a plan that touched the broker since ``brokers.loud``;
 - ``brokers.owns``, ``brokers.changed``: a checksum of its bundles, and when they last changed;
-- ``spikes``: [end, minutes] of those of the last hour;
+- ``spikes``: [end, minutes] of each spike of the last hour;
 - ``campaign``: time of the last plan;
 - ``planned``: the brokers of that plan, each with a checksum of its former bundles, until the next decision;
 - ``born``: time of the first decision;

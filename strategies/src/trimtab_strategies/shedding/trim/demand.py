@@ -40,8 +40,9 @@ ALL = 0.9
 def served(
     load: npt.NDArray[np.floating[Any]], earlier: Sequence[SmallFloatArray], owner: IntArray, full: BoolArray
 ) -> FloatArray:
-    """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves; 1 if it is unknown or not `full`.
+    """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves.
 
+    1 for a broker that is not `full`, or whose ratio is unknown.
     load: (m, 3) columns `SAMPLED`. earlier: k minutes, likewise; NaN where a bundle was not measured. owner: (m,) rows.
     """
     ratio = np.ones(len(full))
