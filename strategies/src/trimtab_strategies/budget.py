@@ -5,14 +5,14 @@ do, the stricter bound applies.
 
 | limit | window | counts |
 |---|---|---|
-| `CONNECTIONS` | hour | clients that were disconnected, in percent of those of the policy, and of the namespace |
+| `CONNECTIONS` | hour | disconnected clients, in percent of the policy's clients, and of the namespace's clients |
 | `PUBLISH_GAP` | hour | seconds without publishers, summed over the moves of a namespace |
 | `BUNDLE_MOVES` | day | moves of one bundle |
 | `IN_FLIGHT` | now | pending moves of one namespace |
 
 Windows slide: a charge counts until it is an hour, or a day, old. So the bound holds for each hour, or day, whenever it
 begins. A charge is identified by its bundle and the generation that the Bundle object had when the move was decided.
-The API server accepts only one move for that generation, so a repeated write replaces the charge.
+The API server accepts only one move for that generation. So if the move is written again, its charge is replaced.
 
 Moves that no budget holds back (a drain, a lost broker, a person) are charged, too. Their charges are marked as forced.
 """
@@ -35,7 +35,7 @@ TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""Maximum number of moves of one bundle that are kept for a day. No bound is larger, but forced moves may exceed it."""
+"""Maximum number of moves of one bundle that are kept for a day: the largest bound. Forced moves may be more."""
 
 
 class BudgetLimit(StrEnum):
@@ -151,7 +151,7 @@ class Shortfall:
     """Why a move must wait: `limit` of `holder` allows `bound`, of which `spent` is used, and the move costs `price`.
 
     holder: ``policy NAME`` or ``TopicNamespace NAME``. price: NaN if it was not measured. frees_at: epoch seconds from
-    which the move fits. None: unknown, because it waits for a pending move, or costs more than the whole bound.
+    which the move fits. None if unknown: it waits for a pending move, or its price is NaN or above the whole bound.
     """
 
     holder: str
@@ -202,13 +202,13 @@ class BudgetRules:
 
     @property
     def over_time(self) -> bool:
-        """Whether any limit is bounded that needs the charges of the past: all except `IN_FLIGHT`."""
+        """Whether a limit other than `IN_FLIGHT` is bounded. Such limits need the charges of the past."""
         return any(self.bounds(limit) for limit in BudgetLimit if limit is not BudgetLimit.IN_FLIGHT)
 
 
 @dataclass(slots=True)
 class BudgetTally:
-    """The sums of the windows that end `now`, updated with each admitted move of a plan.
+    """The sums of the windows that end at `now`, updated with each admitted move of a plan.
 
     in_flight: names of the bundles with a pending move, by namespace. made: the charges of the admitted moves.
     """

@@ -143,7 +143,8 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
 def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     """The brokers whose load can be compared: ready, trusted, and measured in every resource that moves with a bundle.
 
-    A resource without data on any broker does not count. If only some brokers have data for it, the others lack it.
+    A resource without data on any broker does not count. If only some brokers have data for a resource, the other
+    brokers are ruled out.
     """
     brokers = cluster.brokers
     usage, limit = brokers.usage[:, MOVING], brokers.limit[:, MOVING]
@@ -266,7 +267,7 @@ def _partial(cluster: ClusterLoad, limits: MoveLimits) -> HeldBack | None:
     """The refusal when the source's answer was incomplete and too many bundles have no data, or None.
 
     The brokers of a query that failed are untrusted anyway. This check is about bundles: if many are not measured, the
-    others would seem to cause their broker's whole load. The bound is the same as for brokers.
+    measured ones would seem to cause their broker's whole load. The bound is the same as for brokers.
     """
     if not cluster.quality.partial:
         return None
@@ -338,8 +339,8 @@ def receivable(cluster: ClusterLoad, limits: MoveLimits) -> IntArray:
     """Maximum moves (n,) to each broker in one decision: `limits.max_moves_per_broker`, or fewer while it ramps up.
 
     A broker starts with cold caches. The number grows from 1 in proportion to the time since its start, until
-    `limits.ramp_up` has passed. If no ready broker is older than that, the whole cluster is new, and no broker ramps
-    up.
+    `limits.ramp_up` has passed. If every ready broker started within this time, the whole cluster is new, and no broker
+    ramps up.
     """
     if limits.ramp_up <= 0:
         return np.full(len(cluster.brokers), max(1, limits.max_moves_per_broker))
@@ -357,9 +358,10 @@ class MoveCaps:
     """The moves that one decision has left; brokers are rows."""
 
     def __init__(self, brokers: int, *, budget: int, per_broker: int, receives: IntArray | None = None) -> None:
-        """Allow `budget` moves among so many `brokers`, at most `per_broker` from each and `per_broker` to each.
+        """Allow `budget` moves, at most `per_broker` from each broker and at most `per_broker` to each.
 
-        receives: lower limits (n,) of the moves to each broker (`receivable`). Drains may exceed them.
+        brokers: their number. receives: lower limits (n,) of the moves to each broker (`receivable`). Drains may exceed
+        them.
         """
         self._budget, self._per_broker = budget, per_broker
         self._receives = np.full(brokers, per_broker) if receives is None else np.minimum(receives, per_broker)

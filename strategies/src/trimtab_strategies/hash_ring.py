@@ -31,7 +31,7 @@ class InvalidBundleNameError(ValueError):
 
 
 class BundleName(NamedTuple):
-    """The parts of ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU``: namespace, first hash, and first hash after it."""
+    """The parts of ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU``: namespace, first hash, first hash after the range."""
 
     namespace: str
     lower: int

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 SMALLEST_TABLE = 16
-"""Slots of a hash table at its first key."""
+"""Slots of a hash table when it gets its first key."""
 
 _HALF = 1 << 31
 _MASK = (1 << 32) - 1
@@ -90,8 +90,8 @@ def concurrent_order(hashes: IntArray) -> IntArray:
 def _doubled(slots: list[list[int]], placed: list[int]) -> list[list[int]]:
     """The table at twice its size.
 
-    The last entries of a chain that share a new slot keep their order. The entries before them are put in front, one by
-    one.
+    The last entries of a chain that share a new slot keep their order. The entries before them are put at the front of
+    their new chains, one by one.
     """
     lower: list[list[int]] = []
     upper: list[list[int]] = []

@@ -1,7 +1,7 @@
 """The base of every strategy's parameters: one source for validation, the CRD's schema and the docs.
 
 Descriptions are the docstrings below the fields. They are read when a schema is rendered. Pydantic's own
-``use_attribute_docstrings`` reads source files at import, which takes a third of the program's start-up time.
+``use_attribute_docstrings`` reads source files at import, which would take a third of the program's start-up time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema
 from trimtab_strategies.usage import Weight, Weights
 
 Percent = Annotated[float, Field(ge=0, le=100)]
-"""A share in percent. Names of parameters in percent end in ``_percent`` where 0-1 or a number could be meant."""
+"""A share in percent. The name of such a parameter ends in ``_percent`` if it could also mean a ratio or a number."""
 
 PositivePercent = Annotated[float, Field(gt=0, le=100)]
 """A share in percent, above 0."""

@@ -1,8 +1,8 @@
 """The interface of a strategy: one method that takes a snapshot of the cluster and returns a choice.
 
-A strategy keeps no state. It gets what it must remember as `memory`, a mapping of JSON values, and returns the new one.
-A broker's values are in ``memory["brokers"][what][broker name]``. So the planner can remove the values of brokers that
-are gone, for any strategy. `recall` and `remember` read and write that form.
+A strategy keeps no state. What it must remember, it gets as `memory`, a mapping of JSON values. It returns the new
+memory. A broker's values are in ``memory["brokers"][what][broker name]``. So the planner can remove the values of
+brokers that are gone, for any strategy. `recall` and `remember` read and write that form.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Unload:
     returned:    bundles (rows) that the destination gives back. Such a swap is made as a whole or not at all.
     fixed:       the move follows from a weight that a user fixed: the destination may end up more used than the source,
                  as long as it is not overloaded.
-    judged:      the shedder computed the load after the move itself. The planner only checks the caps and whether the
-                 move is allowed, and makes it with this destination or not at all.
+    judged:      the shedder itself has computed the load after the move. The planner checks only the caps and whether
+                 the move is allowed (for an exception see `planner.moves`). It makes the move to this destination or
+                 not at all.
     """
 
     broker: int

@@ -24,8 +24,9 @@ LOAD = (*TRAFFIC, "producers", "consumers")
 def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
     """Topics and bundles of one policy (`columns.BUNDLE_SAMPLES`) -> only bundles, with the reports of the shards.
 
-    times: `relations.POD_TIMES`, which show on which pods bundles without a topic are idle. For topics outside all
-    bundles, a shard has one row without bundle and pod; its ``topics`` is their number.
+    times: `relations.POD_TIMES`. They show which pods report all of their topics, so that a bundle without a topic is
+    idle there. For topics outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their
+    number.
     """
     is_topic = bundle_samples["topic"].is_valid()
     topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
@@ -58,7 +59,7 @@ def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
 def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
     """Bundles without a topic: no pod reported them, although their owner reports all of its topics.
 
-    Their pod is empty, because no pod reports them.
+    Their column ``pod`` is an empty text, because no pod reports them.
     """
     complete = _complete(topics, others, times)
     pods = pa.array(ranges.pods, pa.string())
@@ -78,7 +79,7 @@ def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
     """The `times` of pods that are known to report all of their topics.
 
     If statistics are the source, these are the pods whose statistics were read. Otherwise they are the pods with recent
-    metrics, in shards with any topic. In a shard without topics, the brokers may not export them.
+    metrics, in shards with any topic. If a shard has no topics, perhaps its brokers do not export them.
     """
     told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
     read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}
@@ -110,7 +111,7 @@ def hottest(load: Mapping[str, FloatArray], count: int) -> IntArray:
     """Rows of the `count` bundles with the most messages, and of the `count` with the most bytes, each in plus out.
 
     load: columns `TRAFFIC`, (m,) each, NaN if unknown. A bundle that is among the hottest of the cluster is also among
-    the hottest of any part of it.
+    the hottest of any part of the cluster that it belongs to.
     """
     messages = np.nan_to_num(load["rate_in"]) + np.nan_to_num(load["rate_out"])
     volume = np.nan_to_num(load["throughput_in"]) + np.nan_to_num(load["throughput_out"])

@@ -212,7 +212,7 @@ def _note(names: Sequence[str], rows: BoolArray, text: str) -> list[str]:
 
 
 def _unreachable(most: float, cycle: Cycle) -> str:
-    """The fix when not even the best sampled broker, with `most` samples in the window, has enough of them."""
+    """What to correct if no broker has enough samples in the window. most: the largest number that a broker has."""
     least, window = f"{cycle.min_samples:g}", cycle.window
     if most < 1:
         return (

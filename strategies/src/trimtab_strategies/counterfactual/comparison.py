@@ -45,9 +45,10 @@ class Better(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SideSums:
-    """The sums of one side: one of the two policies. moves: bundles moved for balance. clients: those disconnected.
+    """The sums of one side: one of the two policies.
 
-    area: points between the busiest and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
+    moves: bundles moved for balance. clients: clients that these moves disconnected. area: points between the busiest
+    and the idlest broker, times seconds. hot: seconds that brokers spent above `HOT`.
     """
 
     moves: int = 0
@@ -63,8 +64,8 @@ class SideSums:
 class PairSums:
     """The sums of both policies over the same `seconds`. known: the seconds in which usage was known.
 
-    clients, counted: number of clients times the seconds in which they were counted, and those seconds. measured:
-    ratio 0-1 of the work that was measured on the broker where the shadow has it, times seconds.
+    counted: the seconds in which clients were counted. clients: their number, times these seconds. measured: ratio 0-1
+    of the work that was measured on the broker where the shadow has it, times seconds.
     """
 
     seconds: float = 0.0
@@ -118,7 +119,7 @@ class DailyVerdict:
     """Whether the shadow is better. days: whole days that the verdict uses.
 
     saved: mean of the points that it saves a day. lowest, highest: two standard errors below and above that mean. All
-    are NaN for fewer than two days.
+    three are NaN for fewer than two days.
     """
 
     better: Better

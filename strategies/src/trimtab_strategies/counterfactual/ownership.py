@@ -1,4 +1,4 @@
-"""Owners of bundles from cycle to cycle: those that they really had, and those that another policy would have set.
+"""The owners that bundles really had from cycle to cycle, and the owners that another policy would have set.
 
 Rows of bundles and brokers change between cycles, and bundles are split. So both classes identify them by name. After a
 split, the children first have their parent's owner.
@@ -35,10 +35,13 @@ class VirtualOwner(NamedTuple):
 
 @dataclass
 class RealOwners:
-    """Finds changes of the real owners."""
+    """Finds changes of the real owners.
+
+    ids: (m,) number of each bundle's owner in `brokers`, -1 if unknown.
+    """
 
     names: tuple[str, ...] = ()
-    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # of owners in `brokers`, -1 if unknown
+    ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     brokers: dict[str, int] = field(default_factory=dict)
 
     def changes(self, load: ClusterLoad) -> list[OwnerChange]:
@@ -81,7 +84,7 @@ class VirtualOwners:
 
     @classmethod
     def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
-        """The real owners in `load`, except for `displaced` bundles. Those that no longer exist are left out."""
+        """The real owners in `load`, except for `displaced` bundles. Bundles that no longer exist are left out."""
         owners = cls()
         owners.rows(load, real=True)
         owners.ids = owners.ids.copy()
@@ -152,7 +155,8 @@ class VirtualOwners:
         rows = np.flatnonzero((self.ids != then) & (self.ids >= 0))
         owned = zip(rows.tolist(), self.ids[rows].tolist(), self.moved[rows].tolist(), strict=True)
         return {
-            self.names[row]: VirtualOwner(brokers[owner], moved if isfinite(moved) else nan)  # one NaN, equal to itself
+            # `math.nan` is always the same object, so owners of bundles that never moved compare equal
+            self.names[row]: VirtualOwner(brokers[owner], moved if isfinite(moved) else nan)
             for row, owner, moved in owned
         }
 

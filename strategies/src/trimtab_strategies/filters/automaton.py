@@ -1,4 +1,4 @@
-"""Regular expressions matched in time linear in the text: all possible matches are followed in parallel.
+"""Matches regular expressions in time linear in the text: all possible matches are followed in parallel.
 
 A backtracking engine, such as Python's or Java's, tries the possible matches one by one, and their number can double
 with each letter. Here a pattern is a graph of steps, and each letter leads from the set of reached steps to the next
@@ -37,7 +37,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Lookaround:
-    """A place where a match of `part` begins, or ends if `behind` is set. If `negated` is set: where none does."""
+    """A place where a match of `part` begins, or ends if `behind` is set. If `negated` is set: a place without one."""
 
     part: Part
     behind: bool

@@ -97,12 +97,13 @@ class BundlesPerBroker:
 
 
 class NamespacePreferences:
-    """What namespaces prefer among the brokers that they may have: those of their zone, and an even number of bundles.
+    """What namespaces prefer among the brokers that they may have: those of their zone, or with the fewest bundles.
 
     A preference removes brokers only while others are left, so it never leaves a bundle without an owner. Pulsar has no
     such preferences. Its modular manager spreads all namespaces or none (loadBalancerDistributeBundlesEvenlyEnabled),
-    and knows zones only as failure domains of anti-affinity groups. crowded: brokers (mask, n) above the overload
-    threshold.
+    and knows zones only as failure domains of anti-affinity groups.
+
+    crowded: brokers (mask, n) above the overload threshold.
     """
 
     def __init__(self, cluster: ClusterLoad, counts: BundlesPerBroker, crowded: BoolArray) -> None:

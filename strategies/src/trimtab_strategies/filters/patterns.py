@@ -2,9 +2,9 @@
 
 Python's own engine tries every way to match. Thirty times ``.?`` takes half a minute for one name, and each further
 ``.?`` doubles that. Meanwhile the whole operator would wait. So this module parses the patterns, and an `automaton`
-matches them in time proportional to the length of the name times the length of the pattern. Patterns mean what they
-mean in Python, which for ASCII names equals Java. Constructs that need a backtracking engine, or that Java reads
-differently, are refused.
+matches them in time proportional to the length of the name times the length of the pattern. A pattern means what it
+means in Python. For ASCII names, Java gives it the same meaning. Constructs that need a backtracking engine, or that
+Java reads differently, are refused.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ Extensible applies load manager, topic limit, version (skipped if one can't be r
 policies. An empty result stays empty, and the placement chooses once.
 
 Source. Pulsar 4.2.4 `...loadbalance.impl.ModularLoadManagerImpl.selectBroker` and
-`...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Differences: pending and planned moves count as
-landed; among brokers that tie, those that are not overloaded come first, so the choice is not repeated; an isolation
-policy with a pattern that is not a regular expression is reported and matches no broker.
+`...loadbalance.extensions.ExtensibleLoadManagerImpl` with its filters. Pulsar differs in three points. Here pending and
+planned moves count as landed. Among brokers that tie, those that are not overloaded come first, so the choice is
+repeated only if all of them are overloaded. An isolation pattern that is not a regular expression is reported, and
+matches no broker.
 """
 
 from __future__ import annotations
@@ -70,9 +71,8 @@ class ActiveSelection(ABC):
         """The choice of `placement` among the candidates in `brokers` (rows); empty without a candidate.
 
         memory: that of the placement. predicted: the cluster with the load after the moves planned so far. barred:
-        those of `brokers` that receive nothing more now, because their cap is reached. To isolation policies they still
-        count as available. Otherwise bundles would go to secondary brokers once the primary ones have reached their
-        cap.
+        those of `brokers` that receive nothing more now, because their cap is reached. Isolation policies still count
+        them as available. Otherwise bundles would go to secondary brokers once the primary ones have reached their cap.
         """
 
     def kinds(self) -> IntArray:
@@ -121,7 +121,8 @@ class ActiveSelection(ABC):
     def may_leave(self, bundle: int, brokers: IntArray) -> Reason | None:
         """Why policies keep `bundle` (row) with its owner; None if it may leave.
 
-        It stays when they allow no other of `brokers` (rows), or its group is spread as evenly as possible.
+        It stays when the policies allow none of the other `brokers` (rows), or when its group is spread as evenly as
+        possible.
         """
         allowed = brokers[self.by_policy(bundle)(brokers)]
         owner = int(self.cluster.bundles.owner[bundle])
@@ -132,8 +133,8 @@ class ActiveSelection(ABC):
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
         """Whether the bundle's anti-affinity group lets it leave its owner.
 
-        It stays if all `candidates` (rows) have the same number of the group, above 0. As in Pulsar, it then stays even
-        if the owner has more than the candidates and is not one of them.
+        It stays if all `candidates` (rows) have the same number of the group's namespaces or bundles, above 0. As in
+        Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None
@@ -185,7 +186,7 @@ class ActiveSelection(ABC):
         return frozenset(bundle for name, bundle in topics if name.startswith("non-persistent://"))
 
     def _apart(self, bundle: int) -> Rule:
-        """The rule of anti-affinity: brokers with the fewest of the group, in the failure domains with the fewest."""
+        """Anti-affinity: the brokers with the fewest of the group, among the failure domains with the fewest of it."""
         counts = self.counts.of_group(self._group(bundle), by_bundle=self._group_by_bundle)
 
         def apart(rows: IntArray) -> BoolArray:
@@ -283,7 +284,7 @@ class _Modular(ActiveSelection):
         return self.preferred(verdict if verdict.allowed.any() else allowed, bundle, brokers)
 
     def _within_topic_limit(self, rows: IntArray) -> BoolArray:
-        """Brokers with at most the allowed number of topics; all brokers if there are none of these."""
+        """Brokers with at most the allowed number of topics; all brokers if each has more."""
         within: BoolArray = self.counts.topics[rows] <= self.params.max_topics
         return within if within.any() else ~within
 
@@ -344,8 +345,8 @@ class _Extensible(ActiveSelection):
 class BrokerSelection:
     """A pipeline and its parameters.
 
-    for_excluded: the placement of bundles in `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: that of
-    all other bundles.
+    for_excluded: the placement of bundles in `SelectionParams.excluded_namespaces` (Pulsar: round robin); None: they
+    have the same placement as all other bundles.
     """
 
     manager: Manager = Manager.EXTENSIBLE

@@ -197,7 +197,7 @@ class Bundles:
     def by_newest(self) -> tuple[FloatArray, FloatArray]:
         """Bytes/s in and out, (k, 2) each, by owner (a row): the short averages, and the newest samples.
 
-        Only bundles with both count. k is the largest owner plus 1.
+        A bundle counts only if both are known. k is the largest owner plus 1.
         """
         short, newest = (rows[:, [THROUGHPUT_IN, THROUGHPUT_OUT]] for rows in (self.short, self.newest))
         known = np.isfinite(short).all(axis=1) & np.isfinite(newest).all(axis=1) & (self.owner >= 0)

@@ -10,7 +10,7 @@ the candidates; best = those with ema + d <= a, where d is `average_difference`.
 There are two forms, because Pulsar has two load managers. `LeastResourceUsageWithWeight` (modular) advances its average
 at *every call*, so it follows the number of placements rather than time. A broker without bundles or messages loses its
 history. `ExtensibleLeastResourceUsageWithWeight` counts heap memory, too. Its average advances once per snapshot of the
-cluster. In Pulsar, brokers' reports advance it. Load that the plan has moved since counts immediately and in full.
+cluster. In Pulsar, brokers' reports advance it. Load that the plan has moved counts immediately and in full.
 
 When it helps. Together with a shedder that moves several bundles in one cycle. When it hurts. If no broker is
 `average_difference` below the average, placement is random, and may choose the fullest.
@@ -62,7 +62,10 @@ class ExtensibleLeastResourceUsageWithWeightParams(LeastResourceUsageWithWeightP
 
 
 def with_room(ema: FloatArray, difference: float) -> BoolArray:
-    """The brokers (mask) whose `ema` (ratio, NaN: unknown) is `difference` points below the average; all if none is."""
+    """The brokers (mask) whose `ema` is at least `difference` points below the average; all if none is.
+
+    ema: smoothed usage, ratio; NaN: unknown.
+    """
     known = np.isfinite(ema)
     below: BoolArray = ema + difference / 100 <= mean(ema[known])
     return below if below.any() else np.ones(len(ema), dtype=bool)
@@ -73,7 +76,7 @@ class LeastResourceUsageWithWeight:
     """The modular form, see the module.
 
     Memory: ``brokers.ema``, smoothed usage (ratio), advanced by every call; ``now`` of the last snapshot; and
-    ``empty``, the names of its brokers without a bundle, which would be slow to find at every call.
+    ``empty``, the names of that snapshot's brokers without a bundle, which would be slow to find at every call.
     """
 
     params: LeastResourceUsageWithWeightParams

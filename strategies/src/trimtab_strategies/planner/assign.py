@@ -1,8 +1,8 @@
 """Assign an owner to bundles that no broker serves. This is not balancing, so no cap and no cool-down applies.
 
 The placement chooses among the brokers with load data. A bundle that was never measured counts as an average one.
-Otherwise a hundred new bundles would all go to the broker that is least used now. On a cluster without trusted data (a
-new one) the broker with the fewest bundles gets the next one.
+Otherwise a hundred new bundles would all go to the broker that is least used now. On a cluster without trusted data,
+such as a new one, each bundle goes to the broker with the fewest bundles.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
 ) -> Decision:
     """Give each of `bundles` (rows) an owner among the brokers that are ready and schedulable.
 
-    The placement decides among brokers with trusted data. If those are fewer than `limits.min_trusted_brokers` of the
-    ready ones, the number of bundles decides among all. Among equally good brokers `rng` picks one with the fewest
-    bundles. `reason` is the reason of every move. A bundle that no broker may have (by `selection`, or by the rules of
-    its namespace) waits.
+    The placement decides among brokers with trusted data. If less than `limits.min_trusted_brokers` (ratio) of the
+    ready brokers have such data, the placement is not asked, and all brokers count as equally good. Among equally good
+    brokers `rng` picks one with the fewest bundles. `reason` is the reason of every move. A bundle that no broker may
+    have (by `selection`, or by the rules of its namespace) waits.
 
     restarted: names of the brokers that have already restarted in a rolling restart that still goes on. The least used
-    of them comes first, up to `OVERLOAD_LINE`: a bundle would have to leave any other broker again.
+    of them gets a bundle first, if that broker stays below `OVERLOAD_LINE`. From any other broker, the bundle would
+    soon have to move again.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)
@@ -185,7 +186,7 @@ def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, 
     """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will add to their next broker.
 
     The load of a measured bundle is what its traffic causes on average over all trusted brokers. An unmeasured bundle
-    counts as an average measured one. 0 as long as nothing has been measured.
+    counts as an average measured one. Both results are 0 as long as nothing has been measured.
     """
     known = measured(cluster)
     short = np.where(known[:, np.newaxis], cluster.bundles.short, 0.0)

@@ -23,7 +23,7 @@ MOVES = 20
 REJECTED = 5
 """Rejected brokers listed one by one for each move; the others are grouped by reason."""
 BROKERS = 10
-"""Brokers whose bundles are examined: those that should give bundles away, then the most used."""
+"""Brokers whose bundles are examined: those that should shed, then those held back for a reason, then the most used."""
 BUNDLES = 10
 """Bundles listed for each of these brokers, the largest first."""
 
@@ -103,7 +103,7 @@ class DecisionAudit:
         flow = np.nan_to_num(bundle_throughput(cluster, rows), nan=0.0, posinf=0.0, neginf=0.0)
         used = float(percent(cluster.brokers.usage[broker], cluster.brokers.limit[broker])[CPU])
         share = flow / flow.sum() if flow.sum() > 0 else np.full(len(rows), np.nan)
-        points = np.multiply(used, share, out=np.zeros(len(rows)), where=share != 0)  # 0, also of infinite usage
+        points = np.multiply(used, share, out=np.zeros(len(rows)), where=share != 0)  # since 0 * inf is NaN
         otherwise = Reason.NOT_CHOSEN if gives else reasons.get(name, reasons.get("", Reason.NOT_CHOSEN))
         no_part = self.allowed.may_shed.reason(broker)
         most = np.argsort(-flow, kind="stable")[: BUNDLES + len(self._moved)]

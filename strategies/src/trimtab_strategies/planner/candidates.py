@@ -65,7 +65,8 @@ class DestinationChoice:
     def destinations(self, cluster: ClusterLoad) -> Destinations | None:
         """The brokers that each bundle may go to; None if there is no selection, so that it may go to any of `brokers`.
 
-        Bundles of a namespace share one row. Anti-affinity may forbid more brokers; each move is checked for that.
+        Bundles with the same number in `ActiveSelection.kinds` share one row. The moves of the plan change what
+        anti-affinity allows. So each move is checked again.
         """
         if self.selecting is None:
             return None

@@ -2,8 +2,8 @@
 
 A broker that is *drained* gives away all its bundles, through the placement. The broker that restarts *next* gives its
 bundles away before its restart, and only to brokers that have *restarted*: from any other broker they would have to
-move again. So each bundle moves once in a rolling restart. The exceptions are those of the first broker, because no
-broker has restarted before it.
+move again. So each bundle moves once in a rolling restart. The bundles of the first broker are an exception, because
+no broker has restarted before it.
 
 The caps apply. Cool-down and quarantine don't: they limit moves made because of load. A destination stays below
 `OVERLOAD_LINE`. Before a restart, no destination gets more than a fair share: the load divided among all brokers but
@@ -30,7 +30,7 @@ from trimtab_strategies.protocols import NOTHING, RestsAfterSplits, Shedder, She
 from trimtab_strategies.usage import percent
 
 EVACUATIONS = frozenset({Reason.DRAINED, Reason.ROLLING_OUT})
-"""Reasons of moves off a broker that is drained or restarts. That is not balancing, so windows don't apply."""
+"""Reasons of moves off a broker that is drained or restarts. Windows don't apply: these moves are not balancing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class DrainMoves:
     def _fair_share(self) -> float:
         """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.
 
-        All brokers count, also those that carry nothing because they restart: the one left out may be one of these.
+        Brokers that carry nothing because they restart count, too: the broker left out may be one of them.
         """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
         return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))

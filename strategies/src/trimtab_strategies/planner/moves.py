@@ -5,7 +5,8 @@ usage. So two strategies that disagree can't pass a bundle back and forth. A bro
 receives none. Otherwise bundles would move in a circle among almost equal brokers. After a swap, both brokers must be
 below the source's current usage. A swap is made as a whole or not at all. There are two exceptions. If a user fixed a
 broker's weight, the destination may end up more used than the source, up to `OVERLOAD_LINE`. A `judged` unload is not
-checked for load, because its shedder has computed the load after the move.
+checked for load, because its shedder has computed the load after the move. But if a bundle that should have left the
+destination could not leave it, a judged move of a single bundle to this destination is checked.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class MovePlanner:
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
         """The first offer of each broker, busiest broker first, then the second offers. So caps affect all equally.
 
-        A judged move off a broker that gets another bundle comes before these: it makes room for that bundle.
+        Judged moves off a broker that is the destination of another judged move come before all others: they make room
+        for its bundle.
         """
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage, filled = self.predicted.pressure(sources), {unload.destination for unload in unloads if unload.judged}
@@ -135,7 +137,10 @@ class MovePlanner:
         return Reason.BROKER_CAP if full else Reason.NO_CANDIDATE
 
     def requested(self, offer: Unload) -> int | None:
-        """The destination that the shedder named, if it may receive and stays below the source's current usage."""
+        """The destination that the shedder named, if it may receive and stays below the source's current usage.
+
+        For a judged move, the destination's usage matters only if the destination keeps a bundle that should have left.
+        """
         requested, bundle = offer.destination, int(offer.bundles[0])
         if (
             requested < 0

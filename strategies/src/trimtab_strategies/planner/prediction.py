@@ -63,13 +63,14 @@ class PredictedLoad:
         return replace(self._before, brokers=brokers)
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), NaN if unknown. At least 0, because rounding can make an empty broker's negative."""
+        """Usage in percent (n, 5), NaN if unknown. At least 0: by rounding, an empty broker's may be below 0."""
         return np.maximum(measured_percent(self._usage, self._before.brokers.limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
         """Weighted usage (ratio, k) of `brokers` (rows, k).
 
-        It is that of the most used resource in `MOVING`. So a full heap does not keep a bundle away.
+        The most used resource in `MOVING` counts. Memory is not among these, so a full heap does not keep a bundle
+        away.
         """
         pressure: FloatArray = np.fmax.reduce(self._ratios[:, brokers], axis=0)
         return pressure

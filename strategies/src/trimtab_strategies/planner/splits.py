@@ -2,7 +2,8 @@
 
 If a proposal sets `spread`, the children are placed one after the other, the heaviest first. Each placement sees the
 predicted load with the earlier ones. If the children waited for the shedder, the owner would stay as hot as before. A
-child leaves only if its parent was allowed to, if the caps permit, and if its new owner then stays below the old one.
+child leaves only if its parent was allowed to leave, if the caps permit it, and if the new owner with the child is less
+used than the old owner before.
 
 No bundle is split on a broker whose data is not trusted: a split can't be undone, and its children would bring an
 unmeasured load to brokers that have room.

@@ -1,4 +1,4 @@
-"""AvgShedder: pair the busiest broker with the idlest, the next with the next, and move load inside each pair.
+"""AvgShedder: pair the busiest broker with the idlest, the second with the second idlest, and move load in each pair.
 
 Idea. Sort the brokers by usage. The first and the last make a pair, the second and the last but one, and so on. If the
 brokers of a pair stay far apart for some cycles, bundles go from the busier to the idler one and nowhere else. So
@@ -7,13 +7,14 @@ several pairs can act in one cycle without overloading the idlest broker.
 Formula. score = weighted maximum of the resources' percent. A pair counts a hit for both its brokers while the scores
 differ by `low_threshold` points, and another one while they differ by `high_threshold`; a smaller difference clears the
 counters. After `hit_count_low` or `hit_count_high` hits in a row (of either broker) the pair acts, and its counters
-restart. wanted = (rate of the busier - rate of the idler) * `max_unload` in messages if that is above `min_rate`,
-else in bytes if above `min_throughput`. Bundles leave in descending order while they fit into the rest of `wanted`.
+restart. wanted = (rate of the busier - rate of the idler) * `max_unload_percent`, in messages if that is above
+`min_rate`, else in bytes if that is above `min_throughput`. Bundles leave in descending order while they fit into the
+rest of `wanted`.
 
 When it helps. Similar brokers; noisy load, because the counters wait; new or restarted brokers, because many pairs even
 out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
 When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
-away by bytes; brokers of different sizes; large bundles: one that is larger than `wanted` never moves.
+away by bytes. Brokers of different sizes. Large bundles: one that is larger than `wanted` never moves.
 
 `AvgShedderPlacement` is the other half of the original's class. Here a *plan* is a list of bundles and destinations
 that the strategy remembers. A bundle goes to its destination in the plan. If it has none, it goes to any broker, and
@@ -25,8 +26,8 @@ those stored in the entry, and the current ones of the entry's own bundle. So an
 bundles with equal statistics share an entry. `look_up` and `put` do exactly that. After the fix the key is the bundle's
 name.
 
-Memory. By statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the entry, the
-bundle's latest statistics, destination]. By name: bundle to destination.
+Memory. `Java` looks up by statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the
+entry, the bundle's latest statistics, destination]. `Corrected` looks up by name: a mapping from bundle to destination.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.AvgShedder`, with equal decisions; brokers with equal
 scores come in the order of Java's hash map. A broker without known usage takes no part.

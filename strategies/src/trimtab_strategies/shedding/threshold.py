@@ -92,7 +92,7 @@ class ThresholdShedder:
         ema = smooth(recall(memory, "ema", names), usage[brokers], self.params.history_percent / 100)
         shedding = view.upper(ema)
         if self.params.lower_boundary and not shedding.unloads and mean(ema) != 0:
-            # Pulsar recomputes the averages here. So with this switch they advance twice if nothing was shed above.
+            # Pulsar recomputes the averages here. So with this switch they advance twice if `upper` shed nothing.
             ema = smooth(ema, usage[brokers], self.params.history_percent / 100 if self.params.java else 1)
             shedding = view.lower(ema, shedding)
         return Shedding(shedding.unloads, shedding.held_back, remember(memory, "ema", names, ema))

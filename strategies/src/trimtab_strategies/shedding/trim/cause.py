@@ -6,47 +6,54 @@ plus the doubt. There is a cause, a reason to act, when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
 
-Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first. So twelve points lead to a plan after eight
-minutes, and 45 points after two or three. A burst of one minute never leads to a plan. A plan pays when
+A campaign is the three minutes after a plan. Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first. A
+burst of one minute never leads to a plan. A plan pays when
 
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
 Points above 85 % usage count three times, points above 95 % twenty times. A difference is expected to last as long as
-it has lasted: the length of the window. After eight minutes it is expected to last an hour, and within a campaign (the
-three minutes after a plan) at least 20 minutes. If the load of the whole cluster has just begun, or all brokers have
-just started, a difference is due to placement and not to the load of one bundle. So it is expected to last at least 20
-minutes, too.
+it has lasted: the length of the window. After eight minutes it is expected to last an hour, within a campaign at least
+20 minutes. So a difference of twelve points leads to a plan after eight minutes, one of 45 points after two or three.
+If the load of the whole cluster has just begun, or all brokers have just started, a difference is due to placement and
+not to the load of one bundle. So it is expected to last at least 20 minutes, too.
 
 Two rules make Trim patient.
 
-1. It remembers spikes for an hour. An excess begins a little above `hot`, and ends at about half of that. If it ends by
-   itself, it is a spike. If a broker is as far below the median broker, that counts in the same way. After a spike,
-   only a difference that lasts one and a half times as long, plus a minute, is a cause. That does not apply to a broker
-   that is above 85 % for the whole window, nor within a campaign. A background (CPU that no bundle explains) that rises
-   and falls again is a spike, too, even if bundles move meanwhile, unless it falls within a campaign.
+1. It remembers spikes for an hour. A broker's excess begins a little above `hot` points, and ends at about half of
+   that. An excess that ends by itself is a spike. So is a time in which a broker was as far below the median broker.
+   After a spike, a difference is a cause only if it lasts one and a half times as long as the longest spike, plus a
+   minute. For a broker that is above 85 % for the whole window, eight minutes always suffice. Within a campaign, spikes
+   do not matter. A background (CPU that no bundle explains) that rises and falls again is a spike, too. It counts even
+   if bundles move meanwhile, but not if it falls within a campaign.
 2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
-   minutes. In its first half hour Trim knows of few spikes. So until then, load above the bundles' usual load (see
+   minutes. In its first half hour Trim knows of few spikes. So in this time, load above the bundles' usual load (see
    `replay`) must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
 
-A difference that a change of owners causes is no spike. That applies to an excess if the broker's bundles changed since
-it began, or in the three minutes before. It applies to each broker's excess when any broker left or started, and to a
-background that began in the three minutes after bundles came.
+A difference that a change of owners causes is no spike:
+
+- an excess, if the broker's bundles changed after it began, or in the three minutes before;
+- the excess of every broker, if any broker left or started in that time;
+- a background that began to be above the usual one in the three minutes after bundles came.
 
 A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. During that hour
 the limits fall in proportion.
 
-A broker that has hardly any bundles needs no patience: it is empty whatever the load does. It is filled after two
-minutes.
+These rules do not apply when Trim fills a broker that has hardly any bundles: that broker is empty whatever the load
+does. It is filled after two minutes.
 
-Stored in the strategy's `memory`: ``brokers.since`` and ``brokers.below`` (epoch seconds since which a broker is in
-excess, or as far below), ``brokers.calm`` (its usual background, in percent), ``brokers.loud`` (epoch seconds since
-which the background is above the usual one), ``brokers.answered`` (epoch seconds of a plan that touched the broker
-since then), ``brokers.owns`` (a checksum of its bundles), ``brokers.changed`` (epoch seconds at which they last
-changed), ``spikes`` ([end, minutes] of the last hour), ``campaign`` (epoch seconds of the last plan), ``planned`` (the
-brokers of that plan, each with a checksum of its former bundles, until the next decision), ``born`` (epoch seconds of
-the first decision), ``wide`` (epoch seconds since which two thirds of `hot` or `apart` have been exceeded; null: they
-are not).
+Stored in the strategy's `memory` (all times are epoch seconds):
+
+- ``brokers.since``, ``brokers.below``: since when a broker is in excess, or as far below the median broker;
+- ``brokers.calm``: its usual background, in percent;
+- ``brokers.loud``: since when its background is above the usual one;
+- ``brokers.answered``: time of a plan that touched the broker since ``brokers.loud``;
+- ``brokers.owns``, ``brokers.changed``: a checksum of its bundles, and when they last changed;
+- ``spikes``: [end, minutes] of each spike of the last hour;
+- ``campaign``: time of the last plan;
+- ``planned``: the brokers of that plan, each with a checksum of its former bundles, until the next decision;
+- ``born``: time of the first decision;
+- ``wide``: since when two thirds of `hot` or `apart` have been exceeded; null: they are not.
 """
 
 from __future__ import annotations
@@ -105,7 +112,7 @@ class Watch:
 
     since: (n,) since when a broker is in excess, NaN: it is not. below: (n,) since when it is as far below the median
     broker, NaN: it is not. calm: (n,) usual background, cores. loud: (n,) since when the background is higher, NaN: it
-    is not. answered: (n,) time of a plan that touched the broker since then, NaN: none did. spike: minutes of the
+    is not. answered: (n,) time of a plan that touched the broker since `loud`, NaN: none did. spike: minutes of the
     longest spike of the last hour. campaign: whether there is one now. young: whether Trim started too recently to know
     of spikes. wide: minutes for which two thirds of `hot` or `apart` have been exceeded. filling: whether brokers
     without bundles are filled, which needs no patience. begun: whether the load of the cluster has just begun.
@@ -125,7 +132,7 @@ class Watch:
     begun: bool = False
 
     def lasted(self, since: FloatArray) -> FloatArray:
-        """Minutes (n,) from `since` to now, 0 where it is NaN."""
+        """Minutes (n,) from `since` to now, including the first one; 0 where `since` is NaN."""
         lasted: FloatArray = zeroed((self.now - since) / 60 + 1)
         return lasted
 
@@ -170,7 +177,7 @@ def watched(
     loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    fell = [] if campaign else fell  # arriving bundles and catching up cost CPU, too: that is no other program
+    fell = [] if campaign else fell  # bundles that arrive cost CPU, too, so no other program caused this
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
@@ -191,8 +198,9 @@ def _followed(
 ) -> tuple[FloatArray, list[float]]:
     """Since when each broker is in `excess` (n, points), NaN if it is not; and the minutes of each excess that ended.
 
-    A value that varies around the limit does not end an excess. moved: (n,) brokers whose excess a change of owners
-    explains. They are left out of the minutes, because such an excess does not end by itself.
+    The limit at which an excess ends is lower, so a value that varies around the first limit does not end it. moved:
+    (n,) brokers whose excess a change of owners explains. They are left out of the minutes, because such an excess does
+    not end by itself.
     """
     known, begins = np.isfinite(since), excess > EXCESS * hot
     if not (somewhere(known) or somewhere(begins)):

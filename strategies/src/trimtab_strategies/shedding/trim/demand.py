@@ -31,7 +31,7 @@ FEWEST = 5
 """The least number of bundles with usual traffic that show what a machine serves."""
 
 LEAST = 0.4
-"""The least ratio that `served` may be; a lower one is not believed."""
+"""The least ratio that `served` may be. A lower one is raised to this ratio."""
 
 ALL = 0.9
 """From this ratio on, all traffic counts as served: the difference from 1 is noise."""
@@ -40,8 +40,9 @@ ALL = 0.9
 def served(
     load: npt.NDArray[np.floating[Any]], earlier: Sequence[SmallFloatArray], owner: IntArray, full: BoolArray
 ) -> FloatArray:
-    """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves; 1 if it is not `full`, or unknown.
+    """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves.
 
+    1 for a broker that is not `full`, or whose ratio is unknown.
     load: (m, 3) columns `SAMPLED`. earlier: k minutes, likewise; NaN where a bundle was not measured. owner: (m,) rows.
     """
     ratio = np.ones(len(full))

@@ -20,7 +20,9 @@ doubt of a slope (how much it may be wrong) is e, but at most the slope's distan
 samples t is half as large, and |d| is added to the doubt. Brokers of different kinds are compared by their pools. So if
 there are several kinds, the error of the pool, e / sqrt(n), is added to the doubt.
 
-A slope is never so high that the bundles alone would take more CPU than was measured (median of the recent samples).
+A slope is kept between a fifth of the pool and five times the pool. With three recent samples or more, it is also at
+most their median plus twice the error of this median. So the bundles alone never take clearly more CPU than was
+measured.
 
 Up to 8 samples the ratio is their median. Later samples are averaged into it. A later sample that is more than 1.5 sd
 from the ratio counts as 1.5 sd away. If the median of the recent samples is clearly different, the ratio follows it, by
@@ -63,7 +65,7 @@ _BY_CHANCE = 3.0  # the ratio of one of n brokers may differ by sqrt(3 ln(n)) er
 _FORGET = 0.995  # ratio of the evidence that is kept per minute
 _OWN = 0.05  # ratio of the pool by which brokers of one kind may always differ
 _LEAST_NOISE = 0.002  # the least noise of CPU that is assumed, as a ratio of a broker's cores
-_MOST_COUNTED = 60.0  # more samples than this make the ratio no slower
+_MOST_COUNTED = 60.0  # samples are counted up to this number: more would make the ratio ever slower
 
 
 @dataclass(frozen=True)

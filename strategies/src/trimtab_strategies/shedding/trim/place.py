@@ -4,8 +4,8 @@ Idea. The busiest resource of a broker decides how well it serves. Of several bu
 
 Formula. A bundle is expected to cost as much CPU as its traffic costs on average over all brokers. CPU, network in and
 network out count equally, each as a ratio of its limit. A broker's usage is corrected by the difference between the
-averages and the newest samples of its bundles. So a single low sample does not attract bundles. A bundle without known
-load goes to the broker with the fewest bundles of those within 3 points of the idlest.
+averages and the newest samples of its bundles. So a single low sample does not attract bundles. Of the brokers within 3
+points of the idlest, the one with the fewest bundles gets a bundle without known load.
 
 When it helps. When a broker is lost or joins, or a bundle is split, the load is even immediately. When it hurts. With
 machines whose cores differ in speed, the expected cost is only an average, and the shedder must correct the result.

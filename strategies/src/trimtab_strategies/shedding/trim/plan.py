@@ -32,7 +32,7 @@ GIVERS, TAKERS = 2, 6
 """Numbers of the hottest and of the coldest brokers that are considered for each move."""
 
 FEWEST_CLIENTS, MOST_CLIENTS = 0.1, 20.0
-"""Bounds of a bundle's number of clients, as multiples of the average."""
+"""The fewest and the most clients that count in the price of a bundle, as multiples of the average."""
 
 AHEAD, MOST_GROWTH = 6.0, 0.5
 """Minutes ahead for which the load is planned, and the largest growth (ratio) that is assumed for a bundle."""
@@ -180,11 +180,13 @@ class PlannedLoad:
 
 
 def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> PlannedLoad | None:
-    """`balance` with higher targets for the hottest broker and those that its bundles can reach; None if none can.
+    """`balance` with higher targets for the hottest broker and those that its stuck bundles may go to, or None.
 
     A few bundles may link brokers into one pool, with one level, though most of their bundles can't be exchanged. Then
-    all brokers that may get a zone's bundles may be above the level. No move from the hottest of them would be
-    possible, although it is far hotter than the others. So the target of these brokers is at least their mean usage.
+    it can happen that all brokers that may get a zone's bundles are above the level. No move from the hottest of them
+    would be possible, although it is far hotter than the others. A bundle is stuck if no broker that may get it is
+    below its target. The target of the hottest broker, and of all that may get its stuck bundles, becomes at least
+    their mean usage. None: there is no such broker besides the hottest.
     """
     if bounds.destinations is None or not len(owner):
         return None

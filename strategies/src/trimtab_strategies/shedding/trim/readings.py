@@ -14,7 +14,7 @@ A broker with hardly any traffic does not show its slope: how much CPU a unit of
 background: CPU that its bundles do not explain.
 
 Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
-connect at the same time. Later, the difference from the minute before they came shows what they cost permanently.
+connect at the same time. The difference between the first minute afterwards and the last one before is not used either.
 
 Stored in the strategy's `memory`: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
 """
@@ -194,7 +194,7 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
 def _tells(cpu: FloatArray, idle: FloatArray, cores: FloatArray, kinds: IntArray) -> BoolArray:
     """Where (k, n) a broker uses so much more CPU than without load that it shows a slope.
 
-    If no broker of a kind ever does, those brokers of the kind count whose CPU is above their idle CPU.
+    If no broker of a kind does so in any minute, all readings of this kind above idle CPU count.
     """
     tells: BoolArray = cpu >= np.fmin(_MORE_THAN_IDLE * idle, idle + _ENOUGH_MORE * cores)
     for of in members(kinds):
@@ -257,7 +257,7 @@ def _prices(before: float) -> FloatArray:
 
 
 def message_price(cpu: FloatArray, traffic: FloatArray, kinds: IntArray, before: float) -> float:
-    """The price of a message for which brokers of a kind differ least in cpu / U, if clearly better than `before`."""
+    """The price of a message at which brokers of a kind differ least in cpu / U; `before` if that is hardly worse."""
     prices = _prices(before)
     apart = _unlike(cpu, traffic, kinds, prices)
     best, now = int(apart.argmin()), int(prices.searchsorted(before))

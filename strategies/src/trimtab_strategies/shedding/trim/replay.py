@@ -1,8 +1,10 @@
 """The last minutes, replayed with the owners that bundles will have once all pending moves have landed.
 
-Trim decides by the replay, not by measured usage. So it need not wait until the averages no longer contain the load
-under earlier owners. It does not repeat a move whose effect is not measured yet. And late broker metrics do no harm.
-a is a broker's slope and b its background (see `model`). U is the work of all brokers. in and out are their traffic.
+Trim decides by the replay, not by measured usage. So it can decide while averages still contain the load under earlier
+owners. It does not repeat a move whose effect is not measured yet. And late broker metrics do no harm.
+
+In the formulae, a is a broker's slope and b its background (see `model`). U is the work of all brokers. in and out are
+their traffic.
 
     usage[k, i, r]  ratio: what broker i would have used of resource r in minute k; r is CPU, network in, network out
     level L[k]      the least ratio at which all load would fit if it could be divided freely:
@@ -183,7 +185,7 @@ class Replay:
         """
         pools, owned, now = self.pools, self.minutes.owned.count, self.minutes.used
         count = owned if now is None else self._count(now)
-        few = self._few(count, owned)  # as if every bundle of the pool had traffic
+        few = self._few(count, owned)  # a quick test: the mean counts all bundles, also those without traffic
         if somewhere(few):
             count = owned if now is None else self._count(now | _any_column(self.long > 0))
             few = self._few(count, count)
@@ -247,7 +249,10 @@ def _any_column(found: BoolArray) -> BoolArray:
 
 
 def _new(cluster: ClusterLoad) -> bool:
-    """Whether all brokers started at most `NEW` seconds ago, so that no load is usual yet. Unknown starts are old."""
+    """Whether all brokers started at most `NEW` seconds ago, so that no load is usual yet.
+
+    A broker whose start is unknown counts as old.
+    """
     return bool(len(cluster.brokers)) and everywhere(cluster.now - cluster.started <= NEW)
 
 
@@ -360,7 +365,7 @@ def _since_middle(minutes: int) -> FloatArray:
 def _grown(work: FloatArray) -> FloatArray:
     """Growth (x,) of `work` (k, x) per minute, as a ratio of its mean, by a line; 0 if it may be noise, or a step.
 
-    In a step, one half shows no growth. So the half that grows less counts.
+    If `work` is a step, one half of the minutes shows no growth. So the half that grows less counts.
     """
     half, mean = len(work) // 2, work.mean(axis=0)
     lines = np.stack([_slope(part) for part in (work, work[:half], work[-half:])])

@@ -65,7 +65,7 @@ def minute_of(samples: SmallFloatArray) -> Minute:
 
 
 class _SummedMinute(NamedTuple):
-    """A minute with its sums by owner (`carried_by`), or None if it has gaps."""
+    """A minute. sums: its sums by owner (`carried_by`); None if it has gaps."""
 
     samples: SmallFloatArray
     sums: FloatArray | None

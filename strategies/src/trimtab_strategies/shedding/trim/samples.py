@@ -3,8 +3,9 @@
 The samples are kept in a ring, a list with a maximum number of rows: when it is full, a new row drops the oldest. What
 clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
 
-A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a window is the same
-time at every interval. Rows older than the ring's span are dropped, because after a gap old minutes show nothing.
+A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a number of rows is
+the same time at every interval of the cycles. Rows older than the ring's span are dropped, because after a gap old
+minutes show nothing.
 
 The ring returns its own arrays, not copies. So they are read-only. Each minute of the bundles is an array of 32-bit
 floats, which all later cycles share: 2 MB for 180,000 bundles.
@@ -29,7 +30,7 @@ MINUTES = 24
 """Rows of the ring, one per minute. The newest ones are replayed. The earlier ones show which load is usual."""
 
 NEW_ROW = 55.0
-"""A sample so many seconds after the first sample of a row begins the next row: a cycle may come 5 s early."""
+"""A sample at least so many seconds after the first one of a row begins the next row: a cycle may come 5 s early."""
 
 REPLAYED = 8
 """The number of newest rows that are replayed. Rows that `fill` added are kept only among these."""
@@ -120,7 +121,10 @@ class SampleRing:
         return float(self._recent.time[-1]) if len(self) else -np.inf
 
     def add(self, cluster: ClusterLoad) -> ClusterLoad:
-        """Add the newest samples of `cluster`, and return it with its `recent`. A time that is not newer adds none."""
+        """Add the newest samples of `cluster`, and return it with its `recent`.
+
+        Nothing is added if `cluster` is not newer than the last sample.
+        """
         bundles, brokers = cluster.bundles, cluster.brokers
         if self.averaged and not len(self):
             self._assume(cluster)
@@ -149,8 +153,8 @@ class SampleRing:
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
         """Add past `cycles` where the ring has no row within `NEW_ROW`. They replace assumed rows.
 
-        These rows show which load has lasted, but not which is usual: otherwise all load that began since then would be
-        a surge.
+        These rows show how long load has lasted. They do not show which load is usual. Otherwise all load that began
+        after them would be a surge.
         """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
@@ -220,7 +224,10 @@ class SampleRing:
         self._counts = (*counts[: len(self._starts) - 1], count) if count else counts
 
     def _room(self, now: float) -> tuple[list[int], int]:
-        """The rows to keep when a sample of `now` is added, and the samples in its row then; 0: `now` is not newer."""
+        """The rows to keep when a sample of `now` is added, and how many samples its row then has.
+
+        0 samples: it is not added, because `now` is not newer.
+        """
         kept = [row for row, start in enumerate(self._starts) if start > now - self.span]
         if now <= self.newest:
             return kept, 0

@@ -4,7 +4,7 @@ If brokers have only a dozen bundles of very different size, the best first move
 pair may be two moves from one giver (see `plan`), a swap, or a move that makes room for another one. A single move
 counts as a pair with itself. The pair with the largest gain less price is taken. Then the load after that pair is
 computed, and the next pair is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the
-largest distance of any broker before the pair. So a large bundle may fill a broker.
+largest distance that any broker had from its target before the pair. So a large bundle may fill a broker.
 """
 
 from __future__ import annotations

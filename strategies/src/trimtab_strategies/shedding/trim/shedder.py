@@ -16,9 +16,9 @@ probably last) >= `worth` x (price of its moves) / (bundles per broker).
 When it helps. Wherever load lasts longer than a few minutes. When it hurts. With a surge that comes once and ends after
 a quarter of an hour, because nothing shows beforehand that it will end.
 
-A plan is scored: three minutes later the CPU that it predicted for each broker is compared with the measured CPU. When
-fewer than 70 % of a day's last predictions are within 3 points, the next plans make half as many moves, until enough
-predictions are right.
+A plan is scored: three minutes later the CPU that it predicted for each broker is compared with the measured CPU. If
+fewer than 70 % of the last 20 predictions of a day are within 3 points, the next plans make half as many moves, until
+enough predictions are right.
 
 A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
 `floor`, Trim plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
@@ -66,7 +66,7 @@ from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # if two brokers leave within so many seconds, that is a rollout
 _OUTLASTS = 1.5  # a rollout ends after this multiple of the longest pause between departures
-_SCORED_AHEAD = 2.0  # minutes after a plan for which its predictions are made: the middle of three
+_SCORED_AHEAD = 2.0  # minutes after a plan that its predictions are for: the middle of three
 
 
 class TrimParams(StrategyParams):

@@ -2,7 +2,7 @@
 
 Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has a
 subscription at most once. So a subscription's number also names its task. The *book* is a consumer's running weight.
-With the original's phantom swaps it can differ from the sum of its tasks' weights.
+With the original's phantom swaps (see `passes`) it can differ from the sum of its tasks' weights.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Ledger:
     def held(self, consumer: int) -> dict[int, None]:
         """A consumer's tasks in order of arrival."""
         opened = self._opened.pop(consumer, None)
-        if opened is not None:  # most consumers of a large cluster are never touched
+        if opened is not None:  # converted on first use: most consumers of a large cluster are never touched
             self._held[consumer] = dict.fromkeys(opened.tolist())
         return self._held[consumer]
 

@@ -6,8 +6,8 @@ small exchanges can add up. The consumer with the most room is the first destina
 it, tasks (bundles) move one way. Then the pass swaps the heaviest tasks for the lightest, so few swaps are enough.
 Neither consumer passes its target. A task that moved just now or recently stays.
 
-Then the pass fills each consumer in `asks`. For example, one strong consumer among many is far below its target, while
-no other is much above its own. All consumers above their targets then give a little, the furthest above first.
+Then the pass fills each consumer in `asks`: all consumers above their targets give a little, the furthest above first.
+This is for cases in which one strong consumer among many is far below its target, while no other is much above its own.
 
 The original pass, including its phantom swaps. It visits each overloaded consumer once, the furthest above its target
 first. For each of them it visits all other consumers. It moves tasks out to even out the numbers of tasks, then swaps
@@ -201,7 +201,10 @@ class _Relief:
             self.swap_best(source, destination)
 
     def candidates(self, source: int, destination: int) -> Ranked:
-        """Stable tasks of `source` that `destination` does not have, heaviest first. No pass makes a task stable."""
+        """Stable tasks of `source` that `destination` does not have, heaviest first.
+
+        The ranking is kept, and only shortened, because a pass never makes a task stable.
+        """
         ranked = self._ranked.get(source) or self.ledger.ranked(source)
         kept = self.ledger.stable[ranked.tasks]
         self._ranked[source] = ranked if kept.all() else Ranked(ranked.tasks[kept], ranked.weights[kept])

@@ -70,8 +70,8 @@ __all__ = ["DEFECTS", "WeightedBalancer", "WeightedBalancerParams"]
 
 BACK = 0.75
 """Ratio of the dead band within which a broker that was outside counts as balanced again. With 1, many brokers would
-stop at the band's edge, and noise would soon cause more moves. With a much smaller ratio it would take long, because
-the average converges slowly."""
+stop at the band's edge, and noise would soon cause more moves. With a much smaller ratio a broker would count as
+unbalanced for too long, because the average converges slowly."""
 
 
 class WeightedBalancerParams(WeightedParams):
@@ -233,7 +233,8 @@ class _WeightedView:
     def side(self, errors: FloatArray, before: FloatArray) -> FloatArray:
         """The side of the mean on which brokers are (n,): 1 less used, -1 more, 0 within the dead band.
 
-        errors: the averages from `smoothed`. before: the last result. A broker that was outside must get within `BACK`.
+        errors: the averages from `smoothed`. before: the last result. A broker that was outside must get within `BACK`
+        of the band.
         """
         way = np.sign(errors)
         band = np.where(np.nan_to_num(before) == way, BACK, 1.0) * self.params.dead_band
@@ -247,7 +248,7 @@ class _WeightedView:
     def averaging(self, found: Targets, averages: FloatArray) -> HeldBack | None:
         """The entry for the broker that waits for its average and is furthest from the mean now; None if none waits.
 
-        averages: of the errors.
+        averages: the averages of the errors.
         """
         waiting = {c: text for c, name in enumerate(self.names) if (text := self.waits(c, name, found, averages))}
         if not waiting:
@@ -258,7 +259,7 @@ class _WeightedView:
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
         """Text with the average that a broker outside the dead band waits for; empty if it waits for none.
 
-        averages: of the errors; empty in the original, which waits only for target weights.
+        averages: the averages of the errors; empty in the original, which waits only for target weights.
         """
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
         if abs(error) <= band:
