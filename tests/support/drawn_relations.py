@@ -61,7 +61,7 @@ class Bundles:
 
 
 def brokers(seed: int, policy: str) -> Brokers:
-    """Samples with gaps, late starts, resets, restarts, copies, several parts, impossible values, and the future."""
+    """Samples with gaps, late starts, resets, restarts, copies, several parts, impossible values, and future times."""
     rng = np.random.default_rng(seed)
     now, failed = cycle(rng, policy), rng.random(2) < 0.15
     rows: list[Row] = []
@@ -79,7 +79,7 @@ def report(shard: int, *, ok: bool = True, **more: Any) -> str:
 
 
 def _of_pod(rng: Rng, now: Cycle) -> list[Row]:
-    """The samples of a pod. Half of the pods have timely samples, or most checks of usage would never matter."""
+    """The samples of a pod. Half of the pods have timely samples: otherwise most checks of usage would never matter."""
     rows: list[Row] = []
     late = bool(rng.random() < 0.5)
     for signal in USAGE:

@@ -70,8 +70,9 @@ def insist(what: Callable[[], Any]) -> None:
 
 @dataclass
 class Acts:
-    """Starts and ends events on `stage`. outages: times without load data. disturbed: times in which writes were
-    delayed.
+    """Starts and ends events on `stage`.
+
+    outages: times without load data. disturbed: times in which writes were delayed.
     """
 
     stage: ChaosCluster
@@ -292,4 +293,4 @@ _LATE: Mapping[Kind, float] = {
     Kind.PAUSE_ETCD: 8.0,
     Kind.APPROVE: 10.0,
 }
-"""Seconds after the end of an event in which delayed effects may still arrive."""
+"""By kind of event, the seconds after its end during which delayed effects may still arrive."""

@@ -24,7 +24,8 @@ TICK = 0.1
 READY_WITHIN = 90.0
 """Seconds for two operators to start, and for one to lead."""
 SETTLED_WITHIN = 75.0
-"""Seconds after the last fault until all must be settled: API server, operators, a Lease and a JVM start first."""
+"""Seconds after the last fault until all must be settled. First, API server, operators and a JVM start, and an operator
+gets the Lease."""
 
 
 @dataclass
@@ -150,7 +151,7 @@ def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) 
 
 
 def unsettled(stage: ChaosCluster, since: float) -> Iterator[str]:
-    """What is not as it should be although no fault is active `since` (epoch seconds)."""
+    """What is not as it should be. since: when the last fault ended (epoch seconds)."""
     try:
         bundles, brokers = stage.listed("bundles"), stage.listed("brokers")
         splits, policy = stage.listed("bundlesplits"), stage.listed("balancingpolicies")[POLICY]

@@ -58,8 +58,8 @@ class Kind(StrEnum):
 class Row(NamedTuple):
     """How likely an event is, how long it lasts (seconds, least and most), and which other events exclude it.
 
-    Only one event with the same `what` happens at a time. The next one comes at least `REST` later, so that there is
-    something to disturb. With `what` "broker" this applies to each broker separately.
+    Events with the same `what` do not overlap. At least `REST` passes between the end of one and the start of the next,
+    so that what was disturbed can recover. With `what` "broker" this applies to each broker separately.
     """
 
     weight: float
@@ -136,10 +136,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The events in `seconds` of a round, by time. measured: load comes from Prometheus and Spark; otherwise it is
-    drawn.
+    """The events in `seconds` of a round, by time.
 
-    moves_per_hour: the policy's limit, low enough in some rounds to be reached.
+    measured: load comes from Prometheus and Spark; otherwise it is drawn. moves_per_hour: the policy's limit, low
+    enough in some rounds to be reached.
     """
 
     seed: int

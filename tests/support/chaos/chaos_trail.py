@@ -64,7 +64,7 @@ class Deed:
 
 
 def deeds(log: Path, users: Iterable[str]) -> list[Deed]:
-    """The accepted writes of `users` except to Leases and Events, bundles in the order in which writes took effect."""
+    """The accepted writes of `users` except to Leases and Events. Those to bundles are in the order of their effect."""
     wanted = set(users)
     found = [_deed(event) for event in map(json.loads, log.read_text().splitlines()) if _counts(event, wanted)]
     return sorted(found, key=lambda deed: (deed.version, deed.at))
@@ -97,8 +97,9 @@ def _owner(answer: Mapping[str, Any]) -> str:
 
 
 def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[str]:
-    """Writes by operators that never led, and writes to a bundle by an older leader after a newer one. epochs: by
-    user.
+    """Writes by operators that never led, and writes to a bundle by an older leader after a newer one.
+
+    epochs: by user.
     """
     latest, wrong = dict[str, Deed](), list[str]()
     for deed in done:
@@ -126,7 +127,7 @@ class Caps:
 
 
 def over(caps: Caps, done: Iterable[Deed]) -> list[str]:
-    """Cases in which more moved than the limits allow. A round is shorter than an hour."""
+    """Cases in which more moved than the limits allow. A round is shorter than an hour, so all its moves count."""
     moves = sorted((deed for deed in done if deed.moves), key=lambda deed: (deed.user, deed.at))
     wrong = [f"{len(moves)} moves within an hour, {caps.hour} are allowed"] if len(moves) > caps.hour else []
     for burst in _bursts(moves):

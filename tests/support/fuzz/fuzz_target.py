@@ -23,8 +23,9 @@ class SlowReadError(AssertionError):
 class Target:
     """One reader.
 
-    read:     reads bytes, and uses what it read as the program does. refusals: the documented errors; any other error
-    is a bug. seeds:    valid inputs, from which a fuzzer starts.
+    read:     reads bytes, and uses what it read as the program does.
+    refusals: the documented errors; any other error is a bug.
+    seeds:    valid inputs, from which a fuzzer starts.
     """
 
     name: str

@@ -35,9 +35,11 @@ def expired_watch(_request: web.Request) -> web.Response:
 class FaultyApi:
     """Forwards requests, unless a fault is queued for their kind: ``watch`` or ``request``.
 
-    faults:   answers instead of the server's, one per request. refusing: close every connection without an answer.
-    hanging:  accept requests and never answer them. told: called with method and path of each request before it is
-    forwarded. seen:     (method, path and query) of each request, in order.
+    faults:   answers instead of the server's, one per request.
+    refusing: close every connection without an answer.
+    hanging:  accept requests and never answer them.
+    told:     called with method and path of each request before it is forwarded.
+    seen:     (method, path and query) of each request, in order.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str = "") -> None:
@@ -58,7 +60,7 @@ class FaultyApi:
     async def __aenter__(self) -> Self:
         context = ssl.create_default_context(cafile=str(self._plane.ca))
         [user] = self._config["users"]
-        if "client-certificate" in user["user"]:  # that header authenticates at the server, not at this proxy
+        if "client-certificate" in user["user"]:  # the proxy presents it; a token is in a forwarded header
             context.load_cert_chain(user["user"]["client-certificate"], user["user"]["client-key"])
             user["user"] = {}
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), auto_decompress=False)

@@ -52,7 +52,7 @@ class HelmRelease:
     def with_jobs(self, *words: str | Path) -> str:
         """Run Helm and return its output. Raises `CalledProcessError`, with a note of what Helm and the Jobs wrote.
 
-        Meanwhile run the hooks' Jobs, and stop the operator once its Deployment has 0 replicas.
+        While Helm runs, run the hooks' Jobs, and stop the operator once its Deployment has 0 replicas.
         """
         process = self.helm.start(*words)
         while_running(process, lambda: self.jobs.look(meanwhile=self.follow_the_deployment))

@@ -19,7 +19,7 @@ _WORTH = (100, 300, 900)
 
 
 def write_wandering(root: Path) -> None:
-    """Write ten hours of three brokers, with a cycle every two minutes. The load wanders from one to the next."""
+    """Write ten hours of three brokers, with a cycle every two minutes. The load wanders from broker to broker."""
     history, random = RecordedHistory(root), np.random.default_rng(5)
     world = World.of(spread(70, 20, 1), spread(25, 20, 2), spread(25, 20, 3))
     first = world.load.copy()

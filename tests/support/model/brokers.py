@@ -1,7 +1,8 @@
 """Simulated brokers of the models: they follow desired owners in the same steps as the testbed's brokers.
 
-A broker sees each change immediately: the API server would refuse a write based on an older version. A broker first
-stops serving a bundle, and writes that in a second step. A broker that takes a bundle does so in two steps, too.
+A broker sees each change immediately. Late views need no model, because the API server would refuse a write based on an
+older version. A broker first stops serving a bundle, and writes that in a second step. A broker that takes a bundle
+does so in two steps, too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Brokers:
                 yield Event(text, self._serving(world, place, broker.serves - {slot}))
 
     def crashes(self, world: World) -> Iterator[Event]:
-        """Brokers crash, and come back."""
+        """A running broker crashes, and stays down."""
         for place, broker in enumerate(world.brokers):
             if broker.up and world.left.crashes:
                 left = world.left._replace(crashes=world.left.crashes - 1)

@@ -66,9 +66,10 @@ class Voter(NamedTuple):
 
 
 class Ballot(NamedTuple):
-    """A state. lease: the object's number. led: whether there ever was a leader. top: the highest epoch of any.
+    """A state. lease: the object's number. led: whether there ever was a leader. top: the highest epoch so far.
 
-    deleted: whether a person deleted the Lease. Epochs may repeat then: `Elector.claim` raises them.
+    deleted: whether a person deleted the Lease. Epochs may repeat then: this model leaves out `Elector.claim`,
+    which raises them.
     """
 
     lease: int

@@ -136,7 +136,10 @@ class _Search:
         return tuple(reversed(lines))
 
     def _stuck(self) -> CounterExample | None:
-        """The first state from which no settled one is reached calmly. States that were not expanded count as well."""
+        """The first state from which calm events reach no settled state.
+
+        States that were not expanded count as settled.
+        """
         total = len(self.states)
         good = bytearray(total)
         pending = [n for n, state in enumerate(self.states) if n >= self.expanded or self.model.settled(state)]

@@ -9,7 +9,7 @@ Each operator runs one coroutine of the product at a time. What can happen to ea
 | it is carried out, and the answer is lost: the operator gets an error | a fault |
 | it is carried out, its answer is lost, and the client sends it again | a fault |
 | the operator gets an error, and the request is carried out at any later time | a fault |
-| the operator ends before it is sent | a fault |
+| the operator ends before the request is sent | a fault |
 
 A change reaches the operator's stores at any time after it was made. The other operator may take over at any time. Then
 the fence of the first operator is closed, but requests that it sent before may still arrive.
@@ -285,7 +285,7 @@ def _slipped(world: World, sent: Late) -> World:
 
 
 def may_write(role: int) -> bool:
-    """Whether the real fence lets an operator write: it was extended while the operator led, and has expired since."""
+    """Whether the real fence lets an operator with this role write. Only the fence of a leader has been extended."""
     fence = Fence(clock=lambda: 0.0)
     if role == LEADS:
         fence.extend(1.0)

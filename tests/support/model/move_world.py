@@ -1,8 +1,8 @@
 """The model of moves: an approved proposal, reconciliation, two operators, three brokers, two bundles, a person.
 
 Each operator runs whole rounds of the product: `BundleReconciler.reconcile`, and `Approver.attend`, whose state is in a
-ConfigMap. The policy's rules allow one pending move at a time, or (`HOURLY`) only one move at all. What was spent is in
-another ConfigMap, which each round reads again. A broker that crashes stays down and serves nothing.
+ConfigMap. The policy's rules allow one pending move at a time, or (`HOURLY`) only one move at all. The spent budget is
+in another ConfigMap, which each round reads again. A broker that crashes stays down and serves nothing.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class MoveWorld:
         return served and not asked and (self._state(world) in OVER or self._spent(world))
 
     def _spent(self, world: World) -> bool:
-        """Whether a move was made, even if it was withdrawn, so that the budget allows no second one."""
+        """Whether the hourly budget is spent: a move was made, even if it was withdrawn."""
         moved = any(self.objects[world.slots[slot]]["spec"].get("assignment") for slot in (L, H))
         return self._rules is HOURLY and moved
 

@@ -1,7 +1,7 @@
 """An API server in memory: objects by number, and how each request changes them.
 
-An object has one number per content, so two states with the same objects are equal. As on a real server, no write may
-bring back a version that some process still holds: then the content gets a new number.
+An object has one number per content, so two states with the same objects are equal. As on a real server, no write
+may bring back a version that some process still holds. Where a write would do that, the content gets a new number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model of Pulsar's own balancer: one of two operators switches it off, and restores it if no policy needs that.
+"""The model of Pulsar's own balancer: one of two operators switches it off, and restores it if no policy moves bundles.
 
 The Pulsar cluster is one object: its dynamic configuration. A person sets the policy to DryRun and back, and another
 client switches the balancer on again.
@@ -123,7 +123,7 @@ class OwnBalancerWorld:
         return f"{' and '.join(lost)} is off, and nothing stores what it was" if lost else ""
 
     def settled(self, state: State) -> bool:
-        """Whether the balancer is off with a policy that moves bundles, or is as it was found without one."""
+        """Whether the balancer is off if a policy moves bundles, and otherwise is as it was found."""
         world = World(*state)  # type: ignore[arg-type]
         if any(o.node for o in world.operators) or world.late is not None:
             return False

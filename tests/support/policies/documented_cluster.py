@@ -27,8 +27,9 @@ SERVING = "serving /metrics"
 
 @dataclass(frozen=True)
 class DocumentedCluster:
-    """folder: the shell's folder, with everything of the repository in it. names: replacements in the pages'
-    commands.
+    """The demo's cluster and its shell.
+
+    folder: the shell's folder, with everything of the repository in it. names: replacements in the pages' commands.
     """
 
     stage: DemoCluster
@@ -99,7 +100,7 @@ class DocumentedCluster:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process exits. If Spark is just starting, it may finish that first."""
+    """Wait until the process exits. If Spark is just starting, the start may finish first."""
     try:
         process.wait(300)
     except subprocess.TimeoutExpired:

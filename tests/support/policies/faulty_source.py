@@ -32,7 +32,7 @@ WORLD = topology({pod: pod for pod in CORES}, BUNDLES)
 
 @dataclass
 class FaultySource:
-    """The brokers and their proxy; `source` is a policy's, with its own history in `history`."""
+    """The brokers and their proxy; `source` is the source of one policy, with a history of its own."""
 
     exporters: dict[str, Exporter]
     server: PrometheusServer

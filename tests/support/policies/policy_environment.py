@@ -136,11 +136,11 @@ class PolicyEnvironment:
     # -- the source that the policy has opened --
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
-        """What `source` measures, whichever that is now."""
+        """What the current `source` measures."""
         return self.source.observe(topology, at)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """What `source` measures of the brokers alone."""
+        """What the current `source` measures of the brokers alone."""
         return self.source.observe_brokers(topology, at)
 
     def close(self) -> None:

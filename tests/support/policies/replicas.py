@@ -74,8 +74,9 @@ class Gate:
 
 
 class Replica:
-    """`trimtab run` as the process `name`, which is its identity and its user. drawn: its load is generated, not
-    measured.
+    """`trimtab run` as the process `name`, which is its identity and its user.
+
+    drawn: its load is generated, not measured.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path, name: str, options: dict[str, Any], *, drawn: bool) -> None:
@@ -321,8 +322,9 @@ class ReplicaCluster:
             )
 
     def check_trail(self) -> None:
-        """Check that no two replicas wrote at the same time, that later ones have larger epochs, and that a standby
-        wrote nothing.
+        """Check that no two replicas wrote at the same time, and that later ones have larger epochs.
+
+        Also check that a standby wrote nothing.
         """
         epochs = {replica.name: replica.epoch() for replica in self.replicas}
         trail = self.trail()

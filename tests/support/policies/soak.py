@@ -268,7 +268,7 @@ def _drift(world: SoakWorld, brokers: SoakBrokers) -> Iterator[str]:
 
 def _sample(world: SoakWorld, minute: int, source: DrawnSource) -> SoakSample:
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps free of closed connections is no leak
+    ctypes.CDLL(None).malloc_trim(0)  # memory that the C library keeps free for later is no leak
     status_lines = Path("/proc/self/status").read_text().splitlines()
     resident = next(int(line.split()[1]) * 1024 for line in status_lines if line.startswith("VmRSS"))
     files = source._housekeeping._history.all_files()

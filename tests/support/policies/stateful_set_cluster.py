@@ -28,7 +28,7 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 LOOK_EVERY = 0.2
 STARTS_WITHIN = 2.0
 GRACE = 30.0
-"""Seconds between two reads of the pods; from a pod's creation until it is ready; of its grace period."""
+"""Seconds: between two reads of the pods; from a pod's creation until it is ready; of a pod's grace period."""
 
 
 def level(count: int, bundles: int) -> ClusterScenario:
@@ -48,9 +48,9 @@ def level(count: int, bundles: int) -> ClusterScenario:
 class RestartWitness:
     """The brokers' own reports of the start and end of serving.
 
-    serving: serving brokers by bundle. served_by: the last one by bundle. moves: number of times that another broker
-    started to serve it, by bundle. twice: bundles that two brokers served at the same time. gap: longest time in
-    seconds without a broker.
+    serving: serving brokers by bundle. served_by: the latest broker to serve each bundle. moves: number of times that
+    another broker started to serve it, by bundle. twice: bundles that two brokers served at the same time. gap: longest
+    time in seconds without a broker, by bundle.
     """
 
     serving: dict[str, set[str]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Kubelet:
     """Context manager that acts as a kubelet for the pods of `world`, and starts and stops their brokers.
 
     The broker of a terminating pod serves until it has given all bundles away, or the grace period is over. cut_off:
-    what it still served at that time. peak: highest CPU of a broker at a read, in percent.
+    bundles that it still served when the grace period was over. peak: highest CPU of a broker at a read, in percent.
     """
 
     rest: KubeRest

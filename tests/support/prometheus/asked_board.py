@@ -38,7 +38,7 @@ NEEDS_TIME = {
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }
-"""Panels that stay empty while no prediction was judged, no policy has a budget, or none is in mode Shadow."""
+"""Further panels that stay empty in the demo, and what each needs."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -68,7 +68,7 @@ class Asked:
         return self.series(f"({target['expr']}) > 0" if heat else target["expr"])
 
     def series(self, query: str) -> list[dict[str, Any]]:
-        """The series of a query with a number anywhere in the span. Raises the query's error."""
+        """The series of a query that have a number anywhere in the span. Raises the query's error."""
         return [one for one in self.stored(query) if any(math.isfinite(float(value)) for _, value in one["values"])]
 
     def stored(self, query: str) -> list[dict[str, Any]]:

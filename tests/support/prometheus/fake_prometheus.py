@@ -201,8 +201,9 @@ def _matches(labels: Mapping[str, str], selector: str) -> bool:
 
 
 def add_broker(fake: FakePrometheus, pod: str, *, cpu: float = 1.0, time: float | None = None) -> None:
-    """The series of a healthy broker with 4 cores, 8 GiB and `cpu` cores in use, including a kubelet's duplicate
-    rows.
+    """The series of a healthy broker with 4 cores, 8 GiB and `cpu` cores in use.
+
+    They include a kubelet's duplicate rows.
     """
     where = {"namespace": "pulsar", "pod": pod}
     fake.put("container_cpu_usage_seconds_total", cpu, time, **where, container="broker")

@@ -23,8 +23,7 @@ class Fault(StrEnum):
 
 
 class FaultyProxy:
-    """Context manager. fault: may be set at any time from any thread. waiting: number of requests that the proxy holds
-    now."""
+    """Context manager. fault: may be set at any time from any thread. waiting: requests that the proxy holds now."""
 
     def __init__(self, target: str, slow: float = 30.0) -> None:
         self.fault = Fault.NONE

@@ -73,7 +73,7 @@ class GuardedServer(LocalServer):
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = -1  # send head and body together, or the client's delayed acknowledgement costs 40 ms
+            wbufsize = -1  # sends head and body together: otherwise the client's delayed acknowledgement costs 40 ms
 
             def do_GET(self) -> None:
                 self._respond(urlsplit(self.path).query)

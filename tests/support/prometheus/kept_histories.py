@@ -90,7 +90,7 @@ def inside(load: ClusterLoad) -> pa.Table:
 
 
 def measured(load: ClusterLoad, at: float) -> tuple[pa.Table, pa.Table]:
-    """`BROKER_STATE` and `BUNDLE_STATE` of a cycle that measured `load` as steady."""
+    """`BROKER_STATE` and `BUNDLE_STATE` of a cycle that measured `load` at `at`, with its averages."""
     pods = [f"{name}-pod" for name in load.brokers.names]
     bundles = load.bundles
     columns = {

@@ -27,7 +27,7 @@ from trimtab_strategies.model import ClusterLoad
 
 @dataclass(frozen=True)
 class Observed:
-    """The load of brokers, `relations.BROKER_LOAD`, the samples of bundles (topics are summed), and their report."""
+    """The snapshot, the brokers (`relations.BROKER_LOAD`), the samples of bundles (topics summed), and their report."""
 
     load: ClusterLoad
     brokers: pa.Table

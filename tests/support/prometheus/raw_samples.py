@@ -81,7 +81,7 @@ class Kept:
         return {pod: float(one.points[-1, column]) for pod, one in pods.items()}
 
     def _past(self, metric: str, at: float, seconds: float) -> list[Line]:
-        """Series of `metric` with samples in the `seconds` before `at`, cut to those."""
+        """Series of `metric` with samples in the `seconds` before `at`, with only these samples."""
         cut = [
             replace(line, points=line.points[(line.points[:, 0] > at - seconds) & (line.points[:, 0] <= at)])
             for line in self.lines

@@ -50,8 +50,9 @@ class Change:
 class Move:
     """A desired owner other than the broker that served the bundle (Pulsar's spelling). Times in epoch seconds.
 
-    landed:   when the destination was first seen to serve it; None if another desired owner came first, or if it never
-              did. to_fresh: whether the destination had served no bundle before: the first move there costs more.
+    landed:   when the destination was first seen to serve the bundle; None if another desired owner came first, or if
+              the destination never served it.
+    to_fresh: whether the destination had served no bundle before: the first move there costs more.
     """
 
     bundle: str

@@ -61,7 +61,7 @@ class RealPulsarCluster(SmallCluster):
     """Context manager. `cluster` runs before and afterwards. The test applies a policy.
 
     limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
-    scrape_interval: seconds; a page must be answered within it, which takes more than 1 s on a busy machine.
+    scrape_interval: seconds, in which a broker must answer with a page; on a busy machine that takes more than 1 s.
     """
 
     def __init__(
@@ -211,8 +211,9 @@ class RealPulsarCluster(SmallCluster):
     # -- a person's part --
 
     def apply_policy(self, **spec: Any) -> None:
-        """Create the policy: the cluster, a cycle every two seconds and short times, unless `spec` says
-        otherwise.
+        """Create the policy, with a link to the cluster, a cycle every two seconds, and short times.
+
+        Fields in `spec` replace these defaults, also single fields of `pulsar`, `prometheus` and `limits`.
         """
         prometheus = {"url": self.prometheus.url, "window": "5s", "maxAge": "10s", "timeout": "5s"}
         pulsar = {"adminUrl": self.admin.url, **spec.pop("pulsar", {})}

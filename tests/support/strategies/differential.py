@@ -1,4 +1,4 @@
-"""Compares our decisions with those of Pulsar's own classes on scenarios that neither has seen."""
+"""Compares our decisions with those of Pulsar's own classes on new random scenarios."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Comparison:
     """What was found for one algorithm.
 
     asked:       scenarios compared.
-    excused:     those where we differ, but so does Java from itself when only names and orders change.
-    differences: those where we differ, as text, with the seed that repeats it.
+    excused:     number of scenarios where our answer differs from Java's, and Java's answer also changes when only
+                 names and orders change.
+    differences: the other scenarios where our answer differs, as text, with the seed that repeats it.
     """
 
     algorithm: str

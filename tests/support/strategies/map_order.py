@@ -1,4 +1,4 @@
-"""Finds out whether a decision depends on the order of Java's hash maps, by other names and orders of entries."""
+"""Finds out whether a decision depends on the order of Java's hash maps: it asks with other names and orders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BROKER = re.compile(r"[^/]+:\d+")
 def sensitivity(scenario: Mapping[str, Any], ask: Ask, times: int) -> dict[str, Any]:
     """The fields ``order_sensitive`` and, where there are any, ``alternatives`` of a recording of `scenario`.
 
-    times: how often to ask with other names; the first answer is the one with the names as written.
+    times: how often to ask with other names, after a first answer with the names as written.
     """
     if scenario["algorithm"] not in BY_NAME:
         return {"order_sensitive": "no"}

@@ -1,9 +1,9 @@
 """Split boundaries: Pulsar's algorithms as functions of a range and its topics' places on the hash ring, and our own.
 
 A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
-end). n boundaries strictly inside make n + 1 children. Two results mean that there is no split. None is Java's null.
-The empty array is the empty list of `flow_or_qps_equally_divide`: its condition holds, but no topic overflows a child.
-`cut_into` is our own: it cuts a bundle between its topics into children of about equal weight.
+end). n boundaries strictly inside make n + 1 children. Two results mean that there is no split: None, which is Java's
+null, and the empty array. Only `flow_or_qps_equally_divide` returns the empty array: its condition holds, but no topic
+overflows a child. `cut_into` is our own: it cuts a bundle between its topics into children of about equal weight.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.common.naming.*BundleSplitAlgorithm` and `NamespaceBundleFactory.splitBundles`.
 """
@@ -120,9 +120,10 @@ def flow_or_qps_equally_divide(
 ) -> IntArray | None:
     """Boundaries (any number) after each run of topics that fills a child.
 
-    places, rates (msg/s), throughputs (bytes/s): (t,) of the topics. None unless two different places have load, and
-    the sum of all load reaches `max_rate` or `max_throughput` plus `difference` percent. The caller leaves out topics
-    without stats; this function leaves out topics without load.
+    places, rates (msg/s), throughputs (bytes/s): (t,) of the topics. Returns None if fewer than two different places
+    have load. Also returns None if the total rate is below `max_rate` plus `difference` percent and the total
+    throughput is below `max_throughput` plus `difference` percent. The caller leaves out topics without stats; this
+    function leaves out topics without load.
     """
     loaded = ~((rates <= 0) & (throughputs <= 0))
     places, load = places[loaded], np.stack([rates[loaded], throughputs[loaded]], axis=1)
@@ -134,9 +135,10 @@ def flow_or_qps_equally_divide(
 
 
 def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibility) -> tuple[IntArray, FloatArray]:
-    """Places and load (t, 2), by place. As in Java, all topics on one place have the load of the last one.
+    """Places and load (t, 2), by place.
 
-    Corrected: one row for each place, with the sum of its topics' load.
+    With `Java`, all topics on one place have the load of the last one. With `Corrected`, each place has one row with
+    the sum of its topics' load.
     """
     if compatibility is Compatibility.CORRECTED:
         distinct, group = np.unique(places, return_inverse=True)

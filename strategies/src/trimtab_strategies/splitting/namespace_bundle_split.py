@@ -177,7 +177,10 @@ class Walk:
             self._chosen_in[counter] += 1
 
     def counter(self, row: int) -> tuple[int, int]:
-        """The key by which splits count against a namespace's maximum: as in Java for each owner, or else for all."""
+        """The key by which splits count against a namespace's maximum.
+
+        With `Java`, the splits of each owner are counted separately; with `Corrected`, those of all owners together.
+        """
         bundles = self.cluster.bundles
         alone = self.params.compatibility is Compatibility.JAVA
         return (int(bundles.owner[row]) if alone else -1, int(bundles.namespace[row]))

@@ -54,7 +54,10 @@ def _check_moves(cluster: ClusterLoad, plan: Plan, limits: MoveLimits) -> None:
 
 
 def _may_own(cluster: ClusterLoad, bundle: int, broker: str) -> bool:
-    """Whether isolation allows the bundle (row) on `broker`: its own, or else no isolation names the broker primary."""
+    """Whether isolation allows the bundle (row) on `broker`.
+
+    A bundle of a namespace without isolation may be on every broker that no isolation names primary.
+    """
     own = cluster.policy_of(bundle).isolation
     if own is not None:
         return any(re.fullmatch(host, broker) for host in (*own.primary, *own.secondary))
@@ -74,7 +77,7 @@ def plan_never_makes_the_busiest_busier(pair: Pair, cluster: ClusterLoad) -> Non
 
 
 def idle_plan_says_why(pair: Pair, cluster: ClusterLoad) -> None:
-    """A plan that does nothing gives a reason, and no plan gives a reason per bundle."""
+    """A plan that does nothing gives a reason, and no plan gives a separate reason for each bundle."""
     for _, plan in plans(pair, cluster, MoveLimits()):
         assert not plan.empty or plan.held_back
         assert len(plan.held_back) <= 10 + 8 * len(cluster.brokers)
@@ -123,7 +126,7 @@ PAIR_CHECKS: tuple[Callable[[Pair, ClusterLoad], None], ...] = (
 
 
 def chooses_among_the_candidates(placement: Placement, cluster: ClusterLoad) -> None:
-    """At least one broker is chosen, each of them is a candidate, and none twice."""
+    """At least one broker is chosen, each chosen broker is a candidate, and none is chosen twice."""
     for candidates in _candidate_sets(cluster):
         chosen = placement.best(cluster, 0, candidates, {}).brokers.tolist()
         assert chosen, "no broker was chosen"

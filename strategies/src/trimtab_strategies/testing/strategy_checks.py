@@ -92,7 +92,10 @@ def _check_unloads(cluster: ClusterLoad, shedding: Shedding, sheddable: BoolArra
 
 
 def _check_destination(cluster: ClusterLoad, unload: Unload) -> None:
-    """A destination is not the source, and owns all bundles that are given back. Without one, none is given back."""
+    """A destination is not the source, and owns all bundles that are given back.
+
+    Without a destination, no bundle is given back.
+    """
     assert -1 <= unload.destination < len(cluster.brokers), "the destination is not a broker"
     assert unload.destination != unload.broker, "the destination is the source"
     owners = cluster.bundles.owner[unload.returned]

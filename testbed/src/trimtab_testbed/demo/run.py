@@ -24,7 +24,7 @@ from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
 @dataclass
 class Settling:
-    """Decides whether the cluster has settled. since: since when (seconds) nothing has been `missing`."""
+    """Decides whether the cluster has settled. since: the time (seconds) since which nothing is `missing`."""
 
     solved: Solved
     since: float | None = None

@@ -131,8 +131,9 @@ class ClientTraffic(Startable):
             self._sender.join()
 
     def drain(self, within: float = 30.0) -> MessageCounts:
-        """Stop sending, wait at most `within` seconds until all acknowledged messages are read, and return the
-        counts.
+        """Stop sending, wait until all acknowledged messages are read, and return the counts.
+
+        within: seconds that the wait may take.
         """
         self.fall_quiet()
         deadline = time.monotonic() + within

@@ -36,8 +36,7 @@ _BYTES = re.compile(r"^pulsar_(in|out)_bytes_total(\{.*\}) (\S+)", re.MULTILINE)
 class PodLimits:
     """The limits of each broker's pod: CPU cores, and bytes of memory.
 
-    The default is one core. A few hundred msg/s use a tenth of one core. With so small a limit, they are a noticeable
-    load in tests that should not use up the machine.
+    The default is one core. A few hundred msg/s use a tenth of it: a noticeable load that does not use up the machine.
     """
 
     cores: float = 1.0

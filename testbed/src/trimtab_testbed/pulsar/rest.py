@@ -94,9 +94,9 @@ class PulsarRest:
     def owners(self, *namespaces: str) -> dict[str, str]:
         """Owner (broker id) by bundle, of all served bundles in these namespaces, or in all.
 
-        A modular broker that takes bundles while it lists all that it serves may never answer. So with that load
-        manager each bundle is queried on its own. A killed broker is listed until its session ends. It refuses
-        connections and serves nothing.
+        With the modular load manager, a broker may never answer a request for all its bundles if it takes more bundles
+        meanwhile. So with that load manager each bundle is queried on its own. A killed broker is listed until its
+        session ends. It refuses connections, and its bundles are left out.
         """
         if "Modular" not in self._load_manager():
             found = {bundle: broker for broker in sorted(self.brokers()) for bundle in self._owned(broker)}

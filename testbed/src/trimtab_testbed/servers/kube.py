@@ -1,7 +1,7 @@
 """A Kubernetes control plane: real etcd and kube-apiserver on 127.0.0.1, ready in about three seconds.
 
-Without the controller-manager, objects of a deleted owner stay, and deleted namespaces stay Terminating. Use new
-namespaces instead of deletion, or set `controllers`.
+Without the controller-manager, objects of a deleted owner stay, and deleted namespaces stay Terminating. Use a new
+namespace instead of deleting one, or set `controllers`.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class KubeRest:
         return True
 
     def _send(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
-        """Send a request. Repeat it while the answer is 429, as client-go does: it was refused, not carried out."""
+        """Send a request. Repeat it while the answer is 429, as client-go does: the server has not carried it out."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:

@@ -82,8 +82,8 @@ def _free(port: int) -> bool:
 def _claimed(port: int) -> bool:
     """Claim the port with a socket name. Returns False if another process has claimed it.
 
-    That process may have started a JVM that takes ten seconds to listen. The kernel drops the name when this process
-    exits.
+    Perhaps nothing listens on a claimed port yet: a JVM takes ten seconds to start. The kernel drops the name when the
+    process that claimed the port exits.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:

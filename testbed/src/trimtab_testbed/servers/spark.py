@@ -1,8 +1,8 @@
 """Spark on 127.0.0.1, from the installed PySpark: a standalone cluster and a Connect server.
 
 Master, workers and server are separate processes, each with its own folder. The nodes of a real cluster share no files,
-but those on one machine share all. So folders can be hidden from a worker: it then runs in a mount namespace, where an
-empty file system covers them. That needs root, or a kernel that lets users create namespaces.
+but processes on one machine share all. So folders can be hidden from a worker: it then runs in a mount namespace, where
+an empty file system covers them. That needs root, or a kernel that lets users create namespaces.
 """
 
 from __future__ import annotations

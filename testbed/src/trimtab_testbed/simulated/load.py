@@ -1,7 +1,7 @@
 """The load of simulated bundles: what a bundle costs, which topics it has, and how a broker's counters advance.
 
-A broker uses its idle cores plus those of its bundles, divided by its strength, up to its limit. Memory is a base plus
-its topics and half a second of traffic. Loads vary by a few percent, each bundle with its own period.
+A broker uses the cores of an idle broker plus those of its bundles, divided by its strength, up to its limit. Memory is
+a base plus its topics and half a second of traffic. Loads vary by a few percent, each bundle with its own period.
 
 A bundle has a mean load and a number of topics on the hash ring. The name of the bundle seeds the draw of its topics,
 so every process draws the same ones. The loads of a bundle's parts add up to its load, however it is split.

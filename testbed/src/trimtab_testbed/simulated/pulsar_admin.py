@@ -43,11 +43,16 @@ class _Redirect(Exception):  # noqa: N818  it is not an error
 class FakePulsar(InMemoryPulsar):
     """Serves the REST API: as an async context manager it starts `size` brokers on free ports of 127.0.0.1.
 
-    clients: every topic has a client, so a released bundle is taken immediately. token: must be in each request. tls:
-    TLS context of the brokers. apart: ids differ from the addresses that answer, as for brokers that also serve HTTP.
-    thieves: by bundle, the brokers that take it at the next unloads instead of the destination. failures: answers
-    (status, text) to the next unloads. dying: ids that become inactive with the first failure. lazy: seconds that an
-    unload takes. requests: (id of the broker, method, path with query) so far. peak: most unloads at the same time.
+    clients:  every topic has a client, so a released bundle is taken immediately.
+    token:    must be in each request.
+    tls:      TLS context of the brokers.
+    apart:    ids differ from the addresses that answer, as for brokers that also serve HTTP.
+    thieves:  by bundle, the brokers that take it at the next unloads instead of the destination.
+    failures: answers (status, text) to the next unloads.
+    dying:    ids that become inactive with the first failure.
+    lazy:     seconds that an unload takes.
+    requests: (id of the broker, method, path with query) so far.
+    peak:     most unloads at the same time.
     """
 
     size: int = 3
@@ -170,7 +175,7 @@ class FakePulsar(InMemoryPulsar):
     async def _lookup(
         self, _broker: str, _request: web.BaseRequest, kind: str, namespace: str, topic: str
     ) -> Mapping[str, str]:
-        """The owner of a topic; a bundle without one gets one."""
+        """The owner of a topic. If its bundle has no owner, the bundle gets one."""
         if namespace.startswith("pulsar/"):
             return {"httpUrlTls" if self.tls else "httpUrl": self._origin(namespace[7:])}
         place = zlib.crc32(f"{kind}://{namespace}/{topic}".encode())
@@ -199,7 +204,10 @@ class FakePulsar(InMemoryPulsar):
         await self._release(bundle, destination)
 
     async def _release(self, bundle: str, destination: str) -> None:
-        """Release the bundle to `destination`. The modular leader remembers that by the range alone, as in 4.0.8."""
+        """Release the bundle to `destination`.
+
+        The modular leader remembers the destination by the bundle's range, without its namespace, as in 4.0.8.
+        """
         extent = bundle.rpartition("/")[2]
         if not self.extensible:
             self._remembered[extent] = destination

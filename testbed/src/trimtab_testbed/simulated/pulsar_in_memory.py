@@ -41,17 +41,32 @@ _CLASSES = {
 class InMemoryPulsar:
     """Brokers, namespaces, bundles and owners, with the methods of `Admin` that the operator calls most.
 
-    The cluster. ids: of the brokers. extensible: whether it runs the extensible load manager. spaces: ``tenant/name``
-    -> edges of its bundles. owners: bundle in Pulsar's spelling -> id of its broker. topics: namespace -> hash of each
-    topic. files: broker -> its broker.conf. versions: of Pulsar, by broker, if not 4.0.8. dynamic: dynamic
-    configuration. groups: namespace -> anti-affinity group.
+    The cluster:
 
-    Faults. inactive: ids that are not listed. deaf: ids that do not answer. away: whether namespaces can't be read.
-    astray: calls that get a 404 that is not from Pulsar. forbidden: namespaces whose policies may not be read. stale:
-    how many of the next reads show the boundaries before the last split. failing: how many of the next writes of
-    dynamic values fail.
+    ids:        of the brokers.
+    extensible: whether it runs the extensible load manager.
+    spaces:     ``tenant/name`` -> edges of its bundles.
+    owners:     bundle in Pulsar's spelling -> id of its broker.
+    topics:     namespace -> hash of each topic.
+    files:      broker -> its broker.conf.
+    versions:   of Pulsar, by broker, if not 4.0.8.
+    dynamic:    dynamic configuration.
+    groups:     namespace -> anti-affinity group.
 
-    What happened. asked: number of calls by method. written: one text for each write.
+    Faults:
+
+    inactive:   ids that are not listed.
+    deaf:       ids that do not answer.
+    away:       whether namespaces can't be read.
+    astray:     calls that get a 404 that is not from Pulsar.
+    forbidden:  namespaces whose policies may not be read.
+    stale:      how many of the next reads show the boundaries before the last split.
+    failing:    how many of the next writes of dynamic values fail.
+
+    What happened:
+
+    asked:      number of calls by method.
+    written:    one text for each write.
     """
 
     ids: list[str] = field(default_factory=list)

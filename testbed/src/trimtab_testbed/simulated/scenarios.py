@@ -20,7 +20,7 @@ _SKEW = 0.6  # sigma of the log-normal distribution of bundle sizes: the largest
 
 
 class UnknownScenarioError(ValueError):
-    """A name that no scenario has; the text lists those that exist."""
+    """A name that no scenario has; the text lists the names that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ClusterScenario:
     """A cluster at its start.
 
     seed:    determines the size of each bundle; the same seed gives the same cluster everywhere.
-    largest: limit of a bundle's share of its first owner's CPU, in percentage points.
+    largest: the most CPU that one bundle costs, in percent of the weakest broker's CPU.
     policy:  spec of the BalancingPolicy, without its source and brokers.
     """
 
@@ -169,7 +169,7 @@ LEARNING_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "3s",
         "shedder": {
             "type": "WeightedBalancer",
-            # short windows: 15 minutes of learning take a few cycles here
+            # short windows: with the default, learning takes 15 minutes, here a few cycles
             "weightedBalancer": {"window": "9s", "stabilization": "12s"},
         },
         "placement": {"type": "LeastResourceUsageWithWeight"},

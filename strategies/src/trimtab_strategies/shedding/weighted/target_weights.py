@@ -4,16 +4,16 @@ In Hermes' words, a broker is a *consumer*. `Average`: the same target for all. 
 learns from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
-scores. Consumers whose load is unknown get the plain average of all weights. S is what remains for the others.
+scores. Consumers whose load is unknown get the plain average of all weights. S is the remaining weight.
 
     original:   raw = share + gain * e          share: part of all reported operations;  floor: 0.01
     corrected:  raw = share * (1 + gain * e/T)  share: part of all carried weight;       floor: a part of 1/n
 
 The original adds a utilisation to a share, which is about 1/n. So its loop gain is gain * cpu * n, and above 2 the loop
 overcorrects. It is stable only with a few consumers, unless moves take effect almost immediately. The corrected law has
-the loop gain `gain` for any n. A consumer's average starts at its share, not at a fully corrected score, so a new
-leader causes no jump. A consumer without weight starts at the fair share, 1/n. And with more than a hundred consumers
-the floor does not make all targets equal.
+the loop gain `gain` for any n. With it, a consumer's average starts at its share, not at a fully corrected score, so a
+new leader causes no jump. A consumer without weight starts at the fair share, 1/n. With more than a hundred consumers
+the original's floor can make all targets equal; the corrected floor can't.
 
 The controller is only proportional, but it corrects the measured share in each cycle. So no lasting error remains as
 long as the targets can be met.
