@@ -43,6 +43,12 @@ def test_moves_that_were_noted_count_once() -> None:
     assert remembered.caught_up([]) == remembered
 
 
+def test_counts_too_large_to_be_true_take_no_time() -> None:
+    remembered = PolicyState(moves=((1000.0, -1), (1000.5, 10**15)))
+
+    assert remembered.caught_up([1000.0, 1001.0]) == remembered
+
+
 def test_a_cycle_that_moves_nothing_leaves_no_trace() -> None:
     assert PolicyState(moves=((0.0, 5),)).after(Memory(), 0, now=4000.0) == PolicyState()
 

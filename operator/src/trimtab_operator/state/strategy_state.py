@@ -84,13 +84,14 @@ class PolicyState:
         moved: when each bundle was last moved (epoch seconds, perhaps without fractions), by its own assignment. Each
         recorded move accounts for one of these times that is at most `CLOSE` away.
         """
-        recorded = deque(at for at, count in sorted(self.moves) for _ in range(count))
+        recorded, used = deque(sorted(self.moves)), 0  # used: moves of the first time that are accounted for
         missing = Counter[float]()
         for at in sorted(moved):
-            while recorded and recorded[0] < at - CLOSE:
+            while recorded and (recorded[0][0] < at - CLOSE or recorded[0][1] <= used):
                 recorded.popleft()
-            if recorded and recorded[0] <= at + CLOSE:
-                recorded.popleft()
+                used = 0
+            if recorded and recorded[0][0] <= at + CLOSE:
+                used += 1
             else:
                 missing[at] += 1
         return replace(self, moves=(*self.moves, *missing.items())) if missing else self
