@@ -90,3 +90,18 @@ def test_a_damaged_row_group_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ForeignFileError, match="can't be read"):
         list(reader)
+
+
+def test_an_unknown_compression_does_not_end_the_process(tmp_path: Path) -> None:
+    """PyArrow ends it when it is asked for the compression of a column."""
+    write(tmp_path)
+    files = sorted(HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
+    place = Path(files[1].place.path)
+    whole = place.read_bytes()
+    zstd, unknown = b"\x15\x0c\x16", b"\x15\x70\x16"  # the field of a column in the footer: 6, and 56
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    assert whole.count(zstd, footer) == len(DEMAND.schema)
+    place.write_bytes(whole[:footer] + whole[footer:].replace(zstd, unknown))
+
+    with pytest.raises(ForeignFileError, match="can't be read"):
+        read(tmp_path)

@@ -20,8 +20,12 @@ from trimtab_pipeline.history.location import Location
 _TOGETHER = 2**15
 """Maximum number of rows that are read together. A single row group may have more."""
 
-_Stored = tuple[str, bytes]
-"""A column chunk: its compression, and its bytes, which include its encoding."""
+_Stored = tuple[int, bytes]
+"""A column chunk: its size without compression, and its bytes, which include its encoding.
+
+Trimtab compresses all files in the same way, so the kind of compression is not needed. To ask PyArrow for it would end
+the process if a damaged file names an unknown kind.
+"""
 
 
 class RowGroupReader:
@@ -58,7 +62,10 @@ class RowGroupReader:
         if not self._file.num_row_groups:
             yield from (self._table.columns.empty_table() for _ in groups)
             return
-        rows = [self._file.metadata.row_group(group).num_rows for group in groups]
+        about = [self._file.metadata.row_group(group) for group in groups]
+        if any(group.num_columns != len(self._table.schema) for group in about):  # PyArrow would end the process
+            raise ForeignFileError("it can't be read (a row group lacks columns)")
+        rows = [group.num_rows for group in about]
         together = max(1, _TOGETHER // max(1, *rows))
         for first in range(0, len(groups), together):
             part = slice(first, first + together)
@@ -90,4 +97,4 @@ class RowGroupReader:
         """A column of a row group, as it is stored."""
         about = self._file.metadata.row_group(group).column(self._places[name])
         begin = about.dictionary_page_offset or about.data_page_offset
-        return about.compression, self._source.read_at(about.total_compressed_size, begin)
+        return about.total_uncompressed_size, self._source.read_at(about.total_compressed_size, begin)
