@@ -7,6 +7,7 @@ break a reader next to that folder. Add inputs that are worth keeping to ``tests
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 INSTRUMENTED = ["trimtab_strategies", "trimtab_pipeline", "trimtab_operator", "trimtab_lab", "yaml", "tarfile"]
 WORK = Path(".trimtab/fuzz")
 LONGEST_INPUT = 4096
+ROUND = 10.0
+"""Minutes after which a new process goes on with the corpus: the memory of the fuzzer itself grows with each input."""
 
 
 def main() -> int:
@@ -37,9 +40,10 @@ def main() -> int:
 
 
 def _alone(name: str, minutes: float) -> bool:
-    """Fuzz one target in its own process, which a crash ends; returns whether the reader broke."""
-    command = [sys.executable, __file__, "--inside", "--target", name, "--minutes", str(minutes)]
-    return subprocess.run(command, check=False).returncode != 0
+    """Fuzz one target in processes of its own, which a crash ends; returns whether the reader broke."""
+    rounds = max(1, math.ceil(minutes / ROUND))
+    command = [sys.executable, __file__, "--inside", "--target", name, "--minutes", str(minutes / rounds)]
+    return any(subprocess.run(command, check=False).returncode != 0 for _ in range(rounds))
 
 
 def _fuzz(name: str, minutes: float) -> None:
