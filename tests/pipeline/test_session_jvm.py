@@ -23,6 +23,7 @@ from pipeline_clusters import topology
 from pyspark import SparkContext
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
+from trimtab_testbed.servers.processes import children
 
 sources = spark_sources(Path(sys.argv[1]), master="local[1]")
 with FakePrometheus() as fake:
@@ -31,6 +32,8 @@ with FakePrometheus() as fake:
     world = topology({"a": "a"}, {})
     assert source.observe(world, 1750000000.0).result().load.brokers.trusted.all()
     jvm = SparkContext._gateway.proc
+    daemons = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children()[jvm.pid]]
+    assert daemons and not any("lookup_data_sources" in command for command in daemons), daemons
     jvm.kill()
     jvm.wait()
     assert source.observe(world, 1750000060.0).result().load.brokers.trusted.all()

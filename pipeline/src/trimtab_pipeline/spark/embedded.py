@@ -40,6 +40,10 @@ _IDLE = 2.0  # seconds after which a JVM that should exit but does nothing is ki
 _AT_MOST = 60.0  # seconds after which a JVM that should exit is killed even if it is busy
 _LOOK_EVERY = 0.1
 _WORK = 0.2  # seconds; threads that run or wait for a core for less than this in `_IDLE` only do housekeeping
+_NO_PYTHON = "none"
+"""A command that does not exist. Spark would start Python to search all packages for data sources. Without this command
+it does not, which saves 1 to 3 s of processor time and 70 MB. Trimtab registers its data source itself."""
+
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -57,6 +61,7 @@ class EmbeddedSpark:
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            os.environ["PYSPARK_DRIVER_PYTHON"] = _NO_PYTHON
         _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
