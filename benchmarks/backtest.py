@@ -9,10 +9,12 @@ history. A size is the number of brokers x the number of bundles of each broker.
     learn     what a bundle would cost on each broker
     policy    one policy's cycle: usage with its owners, decision, moves, figures
 
-The output is the processor time of this process, in milliseconds per cycle, and its peak memory. `--spark local[2]`
-also replays on one and on two cores, each in a JVM of its own. It prints the wall-clock seconds of both and of the
-session's start, and the efficiency without that start. `--cluster` replays on one and on two executors of a standalone
-cluster; see `backtest_cluster.py`.
+The output is the processor time of this process, in milliseconds per cycle, and its peak memory. `--spark local[1]
+local[2]` replays on one and on two cores instead, each in a JVM of its own. It prints the wall-clock seconds of each
+and of the session's start, and the efficiency without that start. `--cluster` also replays on one and on two executors
+of a standalone cluster; see `backtest_cluster.py`.
+
+`--interval 60 --cycles 20160 --spark local[2]` replays two weeks with a cycle each minute.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,8 +40,8 @@ from decide import peak_mb
 from large_cluster import Size
 from trim import Run
 from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, play
-from trimtab_lab.backtest.tasks import InProcess, play_all, tasks, windows
+from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, play
+from trimtab_lab.backtest.tasks import play_all, tasks, windows
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.columns import TRAFFIC
@@ -58,8 +60,8 @@ BEGIN = 1_700_000_000.0 // 3600 * 3600
 _SOURCE = {"prometheus": {"url": "http://prometheus:9090"}}
 
 
-def write(root: Path, size: Size, cycles: int) -> None:
-    """Write a history of `cycles` cycles of a cluster of `size`."""
+def write(root: Path, size: Size, cycles: int, interval: float = INTERVAL) -> None:
+    """Write a history of `cycles` cycles of a cluster of `size`, one each `interval` seconds."""
     random = np.random.default_rng(2)
     few = 10 if size.brokers < 50 else 50
     wanted = np.where(np.arange(size.brokers) % few == 0, 0.55, random.normal(0.45, 0.01, size.brokers))
@@ -67,11 +69,11 @@ def write(root: Path, size: Size, cycles: int) -> None:
     run.cluster = replace(run.cluster, now=BEGIN)
     for number in range(cycles):
         load = run._seen()  # noqa: SLF001 - the same cluster, without decisions
-        at = BEGIN + number * INTERVAL
-        course = 1 + 0.3 * np.sin(2 * np.pi * number * INTERVAL / 86_400)
+        at = BEGIN + number * interval
+        course = 1 + 0.3 * np.sin(2 * np.pi * number * interval / 86_400)
         bundles = replace(load.bundles, newest=load.bundles.newest * course)
         _put(history, replace(load, now=at, bundles=bundles, brokers=_scaled(load, course)), at)
-        if (number + 1) % round(3600 / INTERVAL) == 0:
+        if (number + 1) % round(3600 / interval) == 0:
             compact(str(root), POLICY, at + 7200)
 
 
@@ -94,12 +96,12 @@ def _put(history: Any, load: ClusterLoad, at: float) -> None:
     put(history.cycle_file(DEMAND, at), DEMAND, [stamped(demand, at, DEMAND.schema)])
 
 
-def variants(count: int) -> list[PolicyReplay]:
-    """Policies of Trim that differ in the parameter `worth`."""
+def variants(count: int, interval: float = INTERVAL) -> list[PolicyReplay]:
+    """Policies of Trim that differ in the parameter `worth`, and decide each `interval` seconds."""
     replays = []
     for number in range(count):
         trim = {"worth": 100 + 50 * number}
-        spec = {"source": _SOURCE, "interval": f"{INTERVAL:g}s", "shedder": {"type": "Trim", "trim": trim}}
+        spec = {"source": _SOURCE, "interval": f"{interval:g}s", "shedder": {"type": "Trim", "trim": trim}}
         settings = Settings.of({"metadata": {"name": f"v{number}", "namespace": "messaging"}, "spec": spec})
         replays.append(PolicyReplay(f"v{number}", UnderTrimtab(settings.pair, settings.limits), settings.interval))
     return replays
@@ -122,10 +124,10 @@ class _Stopwatch:
             yield value
 
 
-def measured(root: Path, policies: int) -> dict[str, Any]:
-    """The figures of a replay of the history below `root`."""
+def measured(root: Path, replays: Sequence[PolicyReplay]) -> dict[str, Any]:
+    """The figures of replays over the history below `root`."""
     read, learn = _Stopwatch(), _Stopwatch()
-    replays, begin = variants(policies), time.process_time()
+    begin = time.process_time()
     cycles = recorded_cycles(read.each(Recording(str(root), POLICY).cycles(0, 1e12)))
     play(learn.each(cycles), [*replays, LiveReplay()], BEGIN)
     total, count = time.process_time() - begin, learn.count
@@ -133,15 +135,16 @@ def measured(root: Path, policies: int) -> dict[str, Any]:
         "cycles": count,
         "read_ms": 1000 * read.seconds / count,
         "learn_ms": 1000 * (learn.seconds - read.seconds) / count,
-        "policy_ms": 1000 * (total - learn.seconds) / count / policies,
+        "policy_ms": 1000 * (total - learn.seconds) / count / len(replays),
         "moves": [len(one.trace.changes) for one in replays],
         "peak_mb": peak_mb(),
     }
 
 
-def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
-    """Wall-clock seconds of a replay of `policies` variants on Spark, and of the start of the Spark session."""
-    replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
+def on_spark(root: Path, policies: Sequence[PolicyReplay], master: str) -> dict[str, float]:
+    """Wall-clock seconds of replays on Spark, and of the start of the Spark session."""
+    replays: list[HistoryReplay] = [*policies, LiveReplay()]
+    begin = time.monotonic()
     pool = task_pool(master)
     try:
         cores = pool.parallelism()
@@ -156,28 +159,22 @@ def on_spark(root: Path, policies: int, master: str) -> dict[str, float]:
         pool.close()
 
 
-def here(root: Path, policies: int) -> float:
-    """Wall-clock seconds of a replay of `policies` variants in this process."""
-    replays, begin = [*variants(policies), LiveReplay()], time.monotonic()
-    recording = Recording(str(root), POLICY).summary
-    work = tasks(str(root), POLICY, windows(recording.begin, recording.end), replays, 1)
-    play_all(work, replays, InProcess(), lambda _: None)
-    return time.monotonic() - begin
-
-
 def main() -> None:
     """Print a line for each size, each measured in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=Size.parse, nargs="+", default=list(SIZES), help="such as 10x100 100x600")
     parser.add_argument("--cycles", type=int, default=480, help="cycles of the history (default 480, four hours)")
     parser.add_argument("--policies", type=int, default=5, help="variants of Trim (default 5)")
-    parser.add_argument("--spark", help="also replay on one and on more cores of Spark, such as local[2]")
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL, help="seconds from a cycle to the next (default 30)"
+    )
+    parser.add_argument("--spark", nargs="+", default=[], help="replay on these instead, such as local[1] local[2]")
     parser.add_argument("--cluster", action="store_true", help="also replay on one and two executors of a cluster")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--one", type=Path, help="measure only this history, in this process; print JSON")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measured(options.one, options.policies)))
+        print(json.dumps(measured(options.one, variants(options.policies, options.interval))))
         return
     found = [_of_size(size, options) for size in options.sizes]
     if options.json:
@@ -186,30 +183,38 @@ def main() -> None:
 
 def _of_size(size: Size, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        write(Path(folder), size, options.cycles)
-        command = [sys.executable, __file__, "--one", folder, "--policies", str(options.policies)]
-        one = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        parts = "  ".join(f"{name} {one[f'{name}_ms']:6.2f}" for name in ("read", "learn", "policy"))
-        print(
-            f"{size!s:>8}  {one['cycles']} cycles  {parts} ms  {one['peak_mb']:.0f} MB  moves {one['moves'][0]}",
-            flush=True,
-        )
-        if options.spark:
-            single, both = (on_spark(Path(folder), options.policies, master) for master in ("local[1]", options.spark))
-            efficiency = single["play_s"] / both["play_s"] / both["cores"]
-            one |= {"spark_1": single, "spark_n": both, "here_s": here(Path(folder), options.policies)}
-            print(
-                f"{'':>8}  here {one['here_s']:.1f} s, Spark on one core {single['play_s']:.1f} s, on "
-                f"{both['cores']:.0f} {both['play_s']:.1f} s: efficiency {efficiency:.0%}; "
-                f"start {both['start_s']:.1f} s",
-                flush=True,
-            )
+        write(Path(folder), size, options.cycles, options.interval)
+        made = partial(variants, options.policies, options.interval)
+        found = {"size": str(size), **(_spark(Path(folder), made, options) or _alone(Path(folder), size, options))}
         if options.cluster:
-            end = BEGIN + options.cycles * INTERVAL
-            made = partial(variants, options.policies)
-            one["cluster"] = cluster = backtest_cluster.compared(Played(Path(folder), POLICY, BEGIN, end, made))
+            end = BEGIN + options.cycles * options.interval
+            found["cluster"] = cluster = backtest_cluster.compared(Played(Path(folder), POLICY, BEGIN, end, made))
             print(backtest_cluster.told(cluster), flush=True)
-        return {"size": str(size), **one}
+        return found
+
+
+def _alone(folder: Path, size: Size, options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of a process of its own."""
+    policies = ["--policies", str(options.policies), "--interval", str(options.interval)]
+    command = [sys.executable, __file__, "--one", str(folder), *policies]
+    one: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    parts = "  ".join(f"{name} {one[f'{name}_ms']:6.2f}" for name in ("read", "learn", "policy"))
+    print(
+        f"{size!s:>8}  {one['cycles']} cycles  {parts} ms  {one['peak_mb']:.0f} MB  moves {one['moves'][0]}",
+        flush=True,
+    )
+    return one
+
+
+def _spark(folder: Path, made: Callable[[], list[PolicyReplay]], options: argparse.Namespace) -> dict[str, Any]:
+    """The figures of the masters that were given; empty if none was."""
+    found: dict[str, Any] = {}
+    for master in options.spark:
+        found[master] = run = on_spark(folder, made(), master)
+        first = found[options.spark[0]]
+        efficiency = first["play_s"] * first["cores"] / (run["play_s"] * run["cores"])
+        print(f"{master}: {run['play_s']:.1f} s, efficiency {efficiency:.0%}; start {run['start_s']:.1f} s", flush=True)
+    return found
 
 
 if __name__ == "__main__":
