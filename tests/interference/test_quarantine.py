@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
 import pytest
 
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy
 from records import ownership_change
-from trimtab_operator.interference.controller import flapping, quarantined
+from trimtab_operator.interference.controller import InterferenceController, flapping, quarantined
 from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.state.ownership_changes import OwnershipChanges
+from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
 
 HOUR = 3600.0
@@ -30,6 +37,35 @@ def test_a_quarantine_ends_by_time_by_release_and_with_the_bundle() -> None:
     before = {"old": 50.0, "kept": 500.0, "released": 500.0}
 
     assert quarantined(before, {"new": "came back"}, 700.0, 100.0, ["released"]) == {"kept": 500.0, "new": 700.0}
+
+
+def test_a_release_counts_even_if_the_round_in_which_it_is_taken_fails() -> None:
+    """The annotations are gone by then, so nothing else knows of the release."""
+    bundles = {name: SimpleNamespace(released=True) for name in ("a", "b")}
+    answers = iter([None, ApiUnavailableError("no answer"), None])
+
+    async def patch(_kind: object, _namespace: str, name: str, _body: object) -> None:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        bundles[name].released = False
+
+    cluster: Any = SimpleNamespace(
+        api=SimpleNamespace(patch=patch),
+        namespace="messaging",
+        stores=SimpleNamespace(bundles=SimpleNamespace(items=bundles)),
+        ownership_changes=OwnershipChanges(lambda _: True),
+        now=lambda: 1000.0,
+    )
+    settings = SimpleNamespace(
+        paused=False, quarantine=HOUR, max_undone_moves=10, limits=SimpleNamespace(cool_down=60.0)
+    )
+    run: Any = SimpleNamespace(state=PolicyState(quarantine={"a": 2000.0, "b": 2000.0}), settings=settings)
+    interference = InterferenceController(cluster, "main", Mock())
+
+    with pytest.raises(ApiUnavailableError):
+        asyncio.run(interference.attend(run, {"metadata": {}}))
+    assert asyncio.run(interference.attend(run, {"metadata": {}})).quarantine == {}
 
 
 def serve(env: PolicyEnvironment, name: str, owner: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
@@ -108,12 +108,18 @@ AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRUL
 
 @dataclass(slots=True)
 class InterferenceController:
-    """Detects interference with one policy, and reports each bundle and each competition once."""
+    """Detects interference with one policy, and reports each bundle and each competition once.
+
+    _released, _resumed: the bundles, and whether the policy, that a person released. The annotations are removed then,
+    so this is kept until a state without these quarantines, or without the pause, is stored.
+    """
 
     cluster: ClusterState
     policy: str
     publisher: StatusPublisher
     _reported: tuple[Mapping[str, float], float, int] | None = None
+    _released: set[str] = field(default_factory=set)
+    _resumed: bool = False
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: the object as read.
@@ -123,7 +129,8 @@ class InterferenceController:
         """
         remembered, settings, now = run.state, run.settings, self.cluster.now()
         gone = await self._released_bundles(remembered.quarantine)
-        released = await take_release(self.cluster.api, policy)
+        still = self._resumed and remembered.competition != NO_COMPETITION
+        self._resumed = await take_release(self.cluster.api, policy) or still
         changes = self.cluster.ownership_changes.take(lambda bundle: self.cluster.cares(self.policy, bundle), now)
         if settings.paused:  # a paused policy makes no moves that another client could undo
             changes = [change for change in changes if change.kind is not ChangeKind.OVERWRITTEN]
@@ -133,7 +140,7 @@ class InterferenceController:
         flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
         kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         competition = (
-            NO_COMPETITION if released else remembered.competition.after(changes, settings.max_undone_moves, now)
+            NO_COMPETITION if self._resumed else remembered.competition.after(changes, settings.max_undone_moves, now)
         )
         await self._publish_events(flapped, competition, remembered.competition, changes)
         same = kept == remembered.quarantine and competition == remembered.competition
@@ -163,15 +170,16 @@ class InterferenceController:
     async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
         """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
         bundles = self.cluster.stores.bundles.items
-        released = [name for name in quarantine if name in bundles and bundles[name].released]
-        for name in released:
+        self._released &= quarantine.keys()
+        for name in [name for name in quarantine if name in bundles and bundles[name].released]:
             body = {"metadata": {"annotations": {RELEASE: None}}}
             try:
                 await self.cluster.api.patch(BUNDLES, self.cluster.namespace, name, body)
             except NotFoundError:
                 continue
+            self._released.add(name)
             self.cluster.ownership_changes.forget(name)
-        return [*released, *(name for name in quarantine if name not in bundles)]
+        return [*self._released, *(name for name in quarantine if name not in bundles)]
 
     async def _publish_events(
         self,
