@@ -13,7 +13,8 @@ bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy
                                           refresh       a broker refresh
 
     --on connect   only on a Spark Connect server, in a process that already runs (--on embedded: only without one)
-    --soak N       then N cycles without lower bounds: p50, p95, and memory at the start, in the middle, at the end
+    --soak N       then N cycles without lower bounds: p50, p95, mean processor time, and memory at the start, in the
+                   middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
 """
 
@@ -177,12 +178,14 @@ class Program:
 
     def soak(self) -> dict[str, Any]:
         """Run many cycles one after the other; returns their figures."""
-        took, held = [], [memory(self._job.server)]
+        took, held, used = [], [memory(self._job.server)], processor_time(self._job.server)
         for half in (self._job.soak // 2, self._job.soak - self._job.soak // 2):
             took += [self.cycle()[0] for _ in range(half)]
             held.append(memory(self._job.server))
         p50, p95 = np.percentile(took, [50, 95]).round(3).tolist()
-        return {"cycles": len(took), "p50": p50, "p95": p95, "max": round(max(took), 3), "memory": held}
+        used = round((processor_time(self._job.server) - used) / len(took), 3)
+        figures = {"p50": p50, "p95": p95, "max": round(max(took), 3), "processor_time": used}
+        return {"cycles": len(took), **figures, "memory": held}
 
 
 def measured(job: Job) -> dict[str, Any]:
