@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import json
+import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +36,9 @@ from trimtab_pipeline.history.recording import Recording
 
 ROOT = Path(__file__).parents[3]
 RECORDING = ROOT / "tests" / "conformance" / "pulsar"
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Folder for temporary files, in memory where there is such a folder: on a disk, most of the time goes into folders."""
+
 UID = "00000000-0000-0000-0000-000000000000"
 
 
@@ -69,7 +75,7 @@ def _manifests() -> tuple[bytes, ...]:
 
 def read_saved_plan(data: bytes) -> None:
     """A saved plan, as `trimtab apply-plan` reads it."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         file = Path(folder, _text(data)[0])
         file.write_bytes(data)
         plan = read_plan(str(file))
@@ -104,7 +110,7 @@ def _recordings() -> list[bytes]:
 
 def read_archive(data: bytes) -> None:
     """An archive of a history, imported and then read as by a backtest."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         archive, root = Path(folder, "window.tar"), Path(folder, "root")
         archive.write_bytes(data)
         for policy in import_window(archive, str(root)).cycles:
@@ -113,10 +119,13 @@ def read_archive(data: bytes) -> None:
 
 def read_history_file(data: bytes) -> None:
     """A file of a history, put in the place of a cycle's demand file."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = _history_at(Path(folder))
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+        root = Path(folder, "root")
+        shutil.copytree(_imported(), root, copy_function=os.link)
+        place = _demand_file(root)
+        place.unlink()  # it is a link
         place.write_bytes(data)
-        _replay(Path(folder), POLICY)
+        _replay(root, POLICY)
 
 
 def _replay(root: Path, policy: str) -> None:
@@ -129,7 +138,7 @@ def _replay(root: Path, policy: str) -> None:
 
 @cache
 def _recorded() -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         history = RecordedHistory(Path(folder))
         world = World.of(spread(70, 4, 1), spread(25, 4, 2))
         history.policy(START, {"mode": "Auto"})
@@ -145,18 +154,25 @@ def _recorded() -> bytes:
         return target.read_bytes()
 
 
-def _history_at(folder: Path) -> Path:
-    """The file of the first cycle's demand in a history at `folder`."""
+@cache
+def _imported() -> Path:
+    """A small history that was imported once. Copy it: this folder must not change."""
+    folder = Path(tempfile.mkdtemp(prefix="history-to-fuzz-", dir=IN_MEMORY))
+    atexit.register(shutil.rmtree, folder)
     archive = folder / "window.tar"
     archive.write_bytes(_recorded())
-    import_window(archive, str(folder))
-    (found,) = (folder / "history" / "demand").rglob("*.parquet")
+    import_window(archive, str(folder / "root"))
+    return folder / "root"
+
+
+def _demand_file(root: Path) -> Path:
+    """The file of the first cycle's demand in the history at `root`."""
+    (found,) = (root / "history" / "demand").rglob("*.parquet")
     return found
 
 
 def _history_files() -> Sequence[bytes]:
-    with tempfile.TemporaryDirectory() as folder:
-        return [_history_at(Path(folder)).read_bytes()]
+    return [_demand_file(_imported()).read_bytes()]
 
 
 FOREIGN = (ExchangeError, ForeignFileError, NoHistoryError)
