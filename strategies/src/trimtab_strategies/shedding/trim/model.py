@@ -47,7 +47,6 @@ from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.readings import (
     FULL,
     BrokerReadings,
-    carried_on,
     median,
     middle,
     pooled,
@@ -203,8 +202,8 @@ def _followed(
 def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Information and drift (n,) from the newest difference between two minutes; 0 for a full machine."""
     work = np.where(np.isnan(cpu), np.nan, work)
-    changed, caused = cpu[1:] - carried_on(cpu)[:-1], work[1:] - carried_on(work)[:-1]
-    # the minute after a gap is not usable: caches of a broker that just received bundles may still be cold
+    changed, caused = np.diff(cpu, axis=0), np.diff(work, axis=0)
+    # NaN after a gap, too: then caches of a broker that just received bundles may still be cold
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     known = left[~np.isnan(left)]
