@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -92,16 +93,36 @@ def test_a_damaged_row_group_is_refused(tmp_path: Path) -> None:
         list(reader)
 
 
+_CODEC = rb"\x15\x0c"
+_NUMBER = rb"\x16[\x80-\xff]*[\x00-\x7f]"
+
+
+def damage(root: Path, field: bytes, value: bytes) -> None:
+    """Replace a field of every column in the footer of the second cycle's file. field: pattern of its bytes."""
+    files = sorted(HistoryDataset(str(root)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
+    place = Path(files[1].place.path)
+    whole = place.read_bytes()
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    damaged, count = re.subn(field, lambda _: value, whole[footer:-8])
+    assert count == len(DEMAND.schema)
+    place.write_bytes(whole[:footer] + damaged + len(damaged).to_bytes(4, "little") + whole[-4:])
+
+
 def test_an_unknown_compression_does_not_end_the_process(tmp_path: Path) -> None:
     """PyArrow ends it when it is asked for the compression of a column."""
     write(tmp_path)
-    files = sorted(HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
-    place = Path(files[1].place.path)
-    whole = place.read_bytes()
-    zstd, unknown = b"\x15\x0c\x16", b"\x15\x70\x16"  # the field of a column in the footer: 6, and 56
-    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
-    assert whole.count(zstd, footer) == len(DEMAND.schema)
-    place.write_bytes(whole[:footer] + whole[footer:].replace(zstd, unknown))
+    damage(tmp_path, _CODEC + rb"(?=\x16)", b"\x15\x70")
 
     with pytest.raises(ForeignFileError, match="can't be read"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("size", [b"\x16\x01", b"\x16\xfe\xff\x03"], ids=["negative", "larger than the file"])
+def test_a_column_outside_of_the_file_is_refused(tmp_path: Path, size: bytes) -> None:
+    """To read it would raise `SystemError`, or take any amount of memory."""
+    write(tmp_path)
+    # the compression, the number of values, the size without compression, the size
+    damage(tmp_path, _CODEC + 3 * _NUMBER, b"\x15\x0c\x16\x0c\x16\x0c" + size)
+
+    with pytest.raises(ForeignFileError, match="lies outside of the file"):
         read(tmp_path)

@@ -96,5 +96,7 @@ class RowGroupReader:
     def _chunk(self, group: int, name: str) -> _Stored:
         """A column of a row group, as it is stored."""
         about = self._file.metadata.row_group(group).column(self._places[name])
-        begin = about.dictionary_page_offset or about.data_page_offset
-        return about.total_uncompressed_size, self._source.read_at(about.total_compressed_size, begin)
+        begin, size = about.dictionary_page_offset or about.data_page_offset, about.total_compressed_size
+        if begin < 0 or size < 0 or begin + size > self._source.size():
+            raise ForeignFileError(f"it can't be read (column {name} lies outside of the file)")
+        return about.total_uncompressed_size, self._source.read_at(size, begin)
