@@ -16,7 +16,7 @@ pytestmark = pytest.mark.apiserver
 
 
 class Clock:
-    """A clock that jumps forward, as one does for a process that was paused: by hand, or after so many readings."""
+    """A clock that jumps forward, as one does for a suspended process: by hand, or after so many readings."""
 
     def __init__(self) -> None:
         self.ahead = 0.0

@@ -60,7 +60,7 @@ class MemoryAdmin:
         return cast("Mapping[str, str]", await self._call("runtime", broker))
 
     async def version(self, _broker: str) -> str:
-        """A version in which a broker resets removed values."""
+        """A version in which the removal of a dynamic value takes effect immediately."""
         return "4.0.8"
 
     async def overrides(self) -> Mapping[str, str]:

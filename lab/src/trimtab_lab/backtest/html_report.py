@@ -89,7 +89,10 @@ def _body(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def _drawn(report: BacktestReport, players: Players) -> list[HistoryReplay]:
-    """The replays with charts; the last is what really happened. In a sweep, only variants that none beats have one."""
+    """The replays that get a chart; the last is what really happened.
+
+    Of a sweep, only variants that no other variant beats get a chart.
+    """
     judged = [one for one in players.shown[:-1] if not report.front or one.name in report.front]
     return [*judged[: _CHARTS - 1], players.shown[-1]]
 

@@ -67,7 +67,7 @@ class Players:
 
     @classmethod
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
-        """The players that the user chose. Raises `CommandError`.
+        """The replays that the user chose. Raises `CommandError`.
 
         Without a file the recorded policy is judged. Its replay shows how far a backtest of this history can be
         trusted.

@@ -4,7 +4,7 @@ From the next cycle on, the policy sees the parts (children) instead of the bund
 
     topics    by the bundle's topics of that cycle, if they were recorded
     sketch    else by the bundle's newest sketch
-    evenly    else by the widths of their ranges: that is a guess, and the report says how much of the load it is
+    evenly    else by the widths of their ranges: a guess, so the report says how much of the load was shared this way
 
 The shares never change after the split. If the bundle is later really split or deleted, the real parts
 replace these.

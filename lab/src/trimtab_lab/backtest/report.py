@@ -38,7 +38,7 @@ LITTLE_MEASURED = 0.5
 """Ratio of measured work below which the verdict warns."""
 
 LIKE = 0.9
-"""The replay of the policy that really ran should make at least this ratio of the real moves, too."""
+"""Ratio of the real moves that the replay of the policy that really ran should at least contain."""
 
 _COLD = (
     "Less than an hour was recorded before the first cycle of the replay, so averages and memory began empty there: "
@@ -76,9 +76,10 @@ class BacktestReport:
 
     results: rows of the table, first the policy that the verdict is about. failed: requirements that are not met.
     check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
-    front: names of the variants that no other one beats; empty for a single policy. seams: those of the first result;
-    None for a single window. lacks: sentences on what the history lacks, and what is not replayed. specs: the recorded
-    policies in force, oldest first. optimum: the best plan in hindsight; None if it was not searched for.
+    front: names of the variants that no other one beats; empty for a single policy. seams: how much the division into
+    windows changes the first result; None for a single window. lacks: sentences on what the history lacks, and what is
+    not replayed. specs: the recorded policies in force, oldest first. optimum: the best plan in hindsight; None if it
+    was not searched for.
     """
 
     recording: str
@@ -102,7 +103,7 @@ class BacktestReport:
         required: Sequence[Requirement],
         optimum: OptimumResult | None = None,
     ) -> BacktestReport:
-        """The report of `players` who have played `window`."""
+        """The report on `players`, whose replays of `window` are finished."""
         results = [ReplayResult.of(replay) for replay in players.shown]
         bases = {"policy": results[0].figures, "live": results[-1].figures}
         if players.against:
@@ -142,7 +143,7 @@ class BacktestReport:
 
     @property
     def lines(self) -> list[str]:
-        """The verdict: a sentence that compares the first result with each other one, and how far it can be trusted."""
+        """The verdict: how the results compare, and how far they can be trusted."""
         first, *others = self.results
         lines = [f"Not beaten by another one: {', '.join(self.front)}."] if self.front else []
         lines += [_against(first, other) for other in others] if not self.front else []
@@ -189,7 +190,7 @@ class BacktestReport:
 
 
 def _front(judged: Sequence[ReplayResult]) -> list[str]:
-    """Names of the results that no other one beats; none for a single one."""
+    """Names of the results that no other one beats; empty for a single result."""
     if len(judged) < 2:  # noqa: PLR2004 - there is nothing to compare
         return []
     return [one.name for one, best in zip(judged, front([one.figures for one in judged]), strict=True) if best]

@@ -152,8 +152,9 @@ def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runne
 
 
 class Seams(NamedTuple):
-    """How much the division into windows changes. number: the number of seams.
+    """How much the division into windows changes. At a seam, one window ends and the next begins.
 
+    number: the number of seams.
     jump, usual: mean points by which the range of the brokers changes at a seam, and between any other two cycles. NaN
     if unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
     """

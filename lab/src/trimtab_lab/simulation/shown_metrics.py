@@ -64,7 +64,7 @@ class ShownMetrics:
         self._names: tuple[int, tuple[str, ...]] = (0, ())
 
     def see_before(self, state: RunBundles, served: Served) -> None:
-        """Add a minute before the first round to the averages of brokers."""
+        """Include the figures of one minute before the first round in the averages of the brokers."""
         self._average(self._taken(state, served))
 
     def snapshot(self, step: int, state: RunBundles, served: Served, owner: IntArray, moving: IntArray) -> ClusterLoad:
@@ -108,7 +108,7 @@ class ShownMetrics:
         return np.maximum(np.round(counts[state.origin] * np.where(state.share < 1, state.share, 1.0)), 1)
 
     def _topics(self, state: RunBundles) -> Topics:
-        """The topics of bundles that are a large part of a machine."""
+        """The topics of the bundles that need at least the ratio `HOT` of an average machine's CPU."""
         world, pieces = self.world, self.world.pieces
         part = state.newest * world.cost[state.origin] / float((world.cores * world.speed).mean())
         names: list[str] = []

@@ -97,7 +97,10 @@ def _values(
 
 
 def _plurals(destination: str, given: argparse.Namespace) -> Sequence[str]:
-    """The kinds of object that an argument may name. For `explain`: the kind given before it. For `why-not`: both."""
+    """The kinds of object that an argument may name.
+
+    For the name in `explain`, it is the kind that is given before the name. For `why-not`, it is brokers and bundles.
+    """
     if destination != "name":
         return [_KINDS[destination]] if destination in _KINDS else []
     kind = getattr(given, "kind", None)
@@ -126,8 +129,9 @@ _DESCRIPTION = """\
 Print the script that makes a shell complete verbs, flags, and names of policies, bundles, brokers, namespaces and
 contexts. Names come from the cluster. If it does not answer within two seconds, no names are suggested.
 
-`kubectl` prints the script that kubectl runs to complete `kubectl trimtab`. Name it kubectl_complete-trimtab, make it
-executable, and put it on the PATH. kubectl's own completion must be set up (see `kubectl completion --help`).
+`trimtab completion kubectl` prints the script that kubectl runs to complete `kubectl trimtab`. Name the script
+kubectl_complete-trimtab, make it executable, and put it on the PATH. kubectl's own completion must be set up (see
+`kubectl completion --help`).
 
 examples:
   source <(trimtab completion bash)                                   now; or put it into ~/.bashrc
@@ -139,7 +143,8 @@ examples:
 _KUBECTL = """\
 #!/bin/sh
 # kubectl runs this to complete `kubectl trimtab`. Each line has a candidate and its description. The last line has a
-# number: 4 means to offer no files, 2 to add no space (after a folder). With `fish`, names have no backslashes.
+# number: 4 means to offer no files, 2 to add no space (after a folder). _ARGCOMPLETE_SHELL=fish makes argcomplete print
+# names without backslashes.
 line="kubectl-trimtab $*"
 found=$(COMP_LINE="$line" COMP_POINT=${#line} _ARGCOMPLETE=1 _ARGCOMPLETE_SHELL=fish _ARGCOMPLETE_SUPPRESS_SPACE=1 \\
     _ARGCOMPLETE_DFS="$(printf '\\t')" _ARGCOMPLETE_IFS='

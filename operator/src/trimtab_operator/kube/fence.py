@@ -1,9 +1,10 @@
 """`Fence`: stops all writes of a process that no longer leads.
 
-The fence is a deadline, not a flag. A process that was paused for longer than its Lease must send nothing when it
-resumes, even before any of its tasks notices the pause. So each write compares the clock with the deadline, once its
-connection is open and its first byte is about to be sent. A write that was already sent can't be stopped. Two other
-rules reject it: the resourceVersion, and the epoch, which the API server never lets decrease (`resources.bundle`).
+The fence is a deadline, not a flag. A process that was suspended for longer than its Lease lasts must send nothing when
+it continues, even before any of its tasks notices how much time has passed. So each write compares the clock with the
+deadline, once its connection is open and its first byte is about to be sent. A write that was already sent can't be
+stopped. Two other rules reject it: the resourceVersion, and the epoch, which the API server never lets decrease
+(`resources.bundle`).
 
 If the platform allows it, the clock also counts the time in which the machine sleeps.
 """

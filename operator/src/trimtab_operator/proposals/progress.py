@@ -1,9 +1,9 @@
 """`Execution`: progress of an approved proposal, move by move, derived from the Bundle objects. Pure.
 
 Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object, which has its own
-status, is created. Each row has a mark: waiting, written, landed or failed. The marks are stored, but the bundles
-decide. If the operator stopped after it wrote a move and before it stored the mark, the bundle is already moving. Then
-the waiting move counts as written, so no move is made twice.
+status, is created. Each row has a mark: waiting, written, landed or failed. The marks are stored. If a mark and its
+bundle differ, the bundle counts. If the operator stopped after it wrote a move and before it stored the mark, the
+bundle is already moving. Then the waiting move counts as written, so no move is made twice.
 """
 
 from __future__ import annotations

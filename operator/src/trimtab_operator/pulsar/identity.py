@@ -42,7 +42,7 @@ class Proof:
 
 
 def admitting(urls: AllowedUrls, namespace: str, spec: PulsarSpec) -> Admit:
-    """The check for the URLs of a policy in `namespace`. It allows fewer URLs if Secrets are sent there."""
+    """The check for the URLs of a policy in `namespace`. If contents of Secrets are sent to them, it allows fewer."""
     secret = spec.auth is not None and spec.auth.secret
     return partial(urls.admit, namespace=namespace, secrets=secret)
 

@@ -9,7 +9,8 @@ A *pair* is two consecutive samples of a series. It covers the time between them
 - the samples are further apart than the window: too little is known of the time between them;
 - the counter was reset between them, or may have been: its later value is so small that a new process can have
   counted that far;
-- it is the only pair of its series: only another pair shows how fast a process counts.
+- it is the only pair of its series: without another pair it is not known how fast the process counts, so the pair may
+  hide a reset.
 
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
@@ -196,7 +197,7 @@ def _counted_parts(series: Columns, keys: _Keys) -> Columns:
 
 
 def _shown(parts: Columns, keys: _Keys) -> Columns:
-    """The parts with the newest samples. A server shows parts that are gone until it drops their samples."""
+    """The parts with the newest samples. For some minutes, Prometheus also returns samples of parts that are gone."""
     each = _Groups(keys.upto("kind", parts["code"]))
     newest = each.high(parts["time"])[each.group]
     current = np.isnan(parts["time"]) | (parts["time"] == newest)

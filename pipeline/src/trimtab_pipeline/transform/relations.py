@@ -115,7 +115,7 @@ POD_TIMES = pa.schema(
     ]
 )
 """``times``: a row per pod. ``traffic_time``: epoch s of its newest traffic sample; if null, the cycle's time counts.
-``young``: whether its metrics are recent, so that its bundles without a topic are idle."""
+``young``: whether its metrics are recent. If they are not, a bundle without a topic need not be idle."""
 
 STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
 """``state``: the bundles of each policy after its last cycle."""

@@ -22,11 +22,11 @@ LOAD = (*TRAFFIC, "producers", "consumers")
 
 
 def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Topics and bundles of one policy (`columns.BUNDLE_SAMPLES`) -> only bundles, with the reports of the shards.
+    """Add up the topics of each bundle of one policy. Takes and returns `columns.BUNDLE_SAMPLES`.
 
-    times: `relations.POD_TIMES`. They show which pods report all of their topics, so that a bundle without a topic is
-    idle there. For topics outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their
-    number.
+    Rows of bundles stay as they are, and so do the reports of the shards. times: `relations.POD_TIMES`. If no pod
+    reports a bundle, and its owner reports all of its topics, the bundle is idle: it gets a row of zeros. For topics
+    outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their number.
     """
     is_topic = bundle_samples["topic"].is_valid()
     topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))

@@ -221,7 +221,7 @@ EXCEPTIONS: Mapping[tuple[str, str], str] = {
 
 
 def variants(table: Mapping[str, Row[Strategy]]) -> Iterator[tuple[str, str, Strategy]]:
-    """Each strategy (id, name, strategy) with its default parameters, and with every value of its `compatibility`."""
+    """Each strategy as (id, name, strategy): with its defaults, or with each value of its `compatibility`, if any."""
     for name, row in table.items():
         for label, params in parameter_sets(row.params):
             yield f"{name}{label}", name, row.build(params)

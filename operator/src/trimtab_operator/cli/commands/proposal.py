@@ -141,8 +141,8 @@ def _outcome(status: Mapping[str, Any]) -> CommandOutcome:
 
 
 _APPROVE_DESCRIPTION = """\
-Approve the proposal that a policy in mode Approve shows. The command sends the proposal's id, so that the operator
-refuses it if another proposal has replaced the one you saw. Without --proposal it approves the current one. The
+Approve the proposal that a policy in mode Approve shows. With --proposal, the operator refuses the approval if another
+proposal has replaced the one you saw. Without it, you approve the proposal that is shown when the command runs. The
 operator validates every move again just before it writes it. Your name is recorded with the approval, and is shown in
 the policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
 

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 SPEC_INTERVAL = 1.0
-"""Seconds between two checks of which cluster the policies name."""
+"""Seconds between two checks of whether the policies name another cluster."""
 
 
 PROBE_INTERVAL = 5.0

@@ -37,8 +37,8 @@ OFF, ON = "false", "true"
 """The values that are written to switch off and on."""
 
 _RESETTING = {(2, 10): 7, (2, 11): 5, (3, 0): 5, (3, 1): inf, (3, 2): 3}
-"""The first patch release, by minor release, that resets a removed dynamic value (apache/pulsar#22673). In 3.1 there is
-none. All minor releases after 3.2 reset it."""
+"""By minor release, the first patch release in which a broker uses the value of its file again as soon as the dynamic
+value is removed (apache/pulsar#22673). In 3.1 there is none. All minor releases after 3.2 do this."""
 
 
 _HOUR = 3600.0
@@ -50,7 +50,10 @@ def is_true(text: str) -> bool:
 
 
 def resets_removed(version: str) -> bool:
-    """Whether a broker of this version of Pulsar resets a removed dynamic value immediately, not only at a restart."""
+    """Whether a broker of this version uses the value of its file again as soon as the dynamic value is removed.
+
+    Other versions do that only at a restart.
+    """
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if found is None:
         return False

@@ -67,7 +67,7 @@ from {samples}
        collect_list(time) as times
    group by policy, pod, signal, kind, part
 
--- Only the parts with the newest samples count. A server shows parts that are gone until it drops their samples.
+-- Only the parts with the newest samples count, because Prometheus also returns samples of parts that are gone.
 |> extend max(one.time) over (partition by policy, pod, signal, kind) as newest
 |> where one.time is null or one.time = newest
 

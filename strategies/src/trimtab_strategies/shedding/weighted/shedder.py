@@ -105,8 +105,8 @@ class WeightedBalancerParams(WeightedParams):
     numbers of bundles even. Weight is then shifted by swaps, and each swap is two moves. Corrected form only."""
     dead_band: Annotated[float, Field(ge=0, le=100)] = 5
     """Percentage points from the mean usage. A broker is relieved or filled only if its average usage over the window
-    is further from the mean. Once it is within three quarters of these points, this stops. So neither noise nor a short
-    burst moves anything. Corrected form only."""
+    is further from the mean. This stops once that average is at most three quarters of these points from the mean. So
+    neither noise nor a short burst moves anything. Corrected form only."""
     floor_percent: PositivePercent = 10
     """Percent of the fair share 1/n below which no score falls. Corrected form only; in the original the bound is
     always 0.01."""

@@ -12,8 +12,8 @@ With these rules, an early, late or failed read never loses a bundle:
   Such boundaries count only after they were read twice.
 - A bundle is deleted only after all bundles that replace it exist.
 - The unload controller writes the status of a bundle with a pending desired owner. The split controller writes the
-  status of a splitting bundle. A desired owner that is pending for too long no longer hides the observed owner. A
-  bundle in state `Releasing` may have closed topics, so the unload controller confirms its owner.
+  status of a splitting bundle. If a desired owner is pending for too long, the observed owner is written nevertheless.
+  A bundle in state `Releasing` may have closed topics, so the unload controller confirms its owner.
 - An object that Trimtab did not create is not deleted.
 """
 

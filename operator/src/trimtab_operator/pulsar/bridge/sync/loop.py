@@ -53,8 +53,8 @@ class SyncIntervals:
     """Seconds between two runs. names: between two lists of the namespaces' names; longer with very many tenants.
 
     again: until an incomplete namespace is synchronized again. After an error this time is five times as long. It
-    doubles with each further error, up to `namespaces`. stuck: until a pending desired owner no longer hides the
-    observed owner.
+    doubles with each further error, up to `namespaces`. stuck: until the observed owner is written to the status of a
+    Bundle, although its desired owner is still pending.
     """
 
     brokers: float = 2.0

@@ -121,7 +121,8 @@ class OwnerChanges:
 class OwnerSync:
     """Reads owners from all active brokers, as fast as `budget` allows.
 
-    stuck_after: seconds after which a pending desired owner no longer hides the observed owner.
+    stuck_after: seconds after which the observed owner is written to the status of a Bundle, although its desired owner
+    is still pending.
     """
 
     cluster: ClusterState
