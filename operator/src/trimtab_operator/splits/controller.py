@@ -117,8 +117,7 @@ TELL_AFTER = 3.0
 
 
 TELL_EVERY = 10.0
-"""Least seconds between two changes of that text. Each change is a write, and while a cluster is down, the cause may
-differ each time."""
+"""Least seconds between two changes of that text. Each is a write, and the cause may change at every attempt."""
 
 
 PAUSE = 0.1
