@@ -42,7 +42,7 @@ _LOOK_EVERY = 0.1
 _WORK = 0.2  # seconds; threads that run or wait for a core for less than this in `_IDLE` only do housekeeping
 _NO_PYTHON = "none"
 """A command that does not exist. Spark would start Python to search all packages for data sources. Without this command
-it does not, which saves 1 to 3 s of processor time and 70 MB. Trimtab registers its data source itself."""
+it does not, which saves 70 MB. Trimtab registers its data source itself."""
 
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
