@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
-from unittest.mock import Mock
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -14,6 +15,8 @@ from policy_environment import PolicyEnvironment, RunPolicy
 from records import ownership_change
 from trimtab_operator.interference.controller import InterferenceController, flapping, quarantined
 from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.state.competing_balancer import NO_COMPETITION, Competition
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
@@ -39,6 +42,27 @@ def test_a_quarantine_ends_by_time_by_release_and_with_the_bundle() -> None:
     assert quarantined(before, {"new": "came back"}, 700.0, 100.0, ["released"]) == {"kept": 500.0, "new": 700.0}
 
 
+def interference(api: object, publisher: object, bundles: Mapping[str, object]) -> InterferenceController:
+    """The controller of a policy whose cluster has only these parts."""
+    cluster: Any = SimpleNamespace(
+        api=api,
+        namespace="messaging",
+        stores=SimpleNamespace(bundles=SimpleNamespace(items=bundles)),
+        ownership_changes=OwnershipChanges(lambda _: True),
+        metrics=Mock(),
+        now=lambda: 1000.0,
+    )
+    return InterferenceController(cluster, "main", cast("StatusPublisher", publisher))
+
+
+def attended(controller: InterferenceController, state: PolicyState, policy: Mapping[str, Any]) -> PolicyState:
+    settings = SimpleNamespace(
+        paused=False, quarantine=HOUR, max_undone_moves=10, limits=SimpleNamespace(cool_down=60.0)
+    )
+    run: Any = SimpleNamespace(state=state, settings=settings)
+    return asyncio.run(controller.attend(run, policy))
+
+
 def test_a_release_counts_even_if_the_round_in_which_it_is_taken_fails() -> None:
     """The annotations are gone by then, so nothing else knows of the release."""
     bundles = {name: SimpleNamespace(released=True) for name in ("a", "b")}
@@ -50,22 +74,28 @@ def test_a_release_counts_even_if_the_round_in_which_it_is_taken_fails() -> None
             raise answer
         bundles[name].released = False
 
-    cluster: Any = SimpleNamespace(
-        api=SimpleNamespace(patch=patch),
-        namespace="messaging",
-        stores=SimpleNamespace(bundles=SimpleNamespace(items=bundles)),
-        ownership_changes=OwnershipChanges(lambda _: True),
-        now=lambda: 1000.0,
-    )
-    settings = SimpleNamespace(
-        paused=False, quarantine=HOUR, max_undone_moves=10, limits=SimpleNamespace(cool_down=60.0)
-    )
-    run: Any = SimpleNamespace(state=PolicyState(quarantine={"a": 2000.0, "b": 2000.0}), settings=settings)
-    interference = InterferenceController(cluster, "main", Mock())
+    controller = interference(SimpleNamespace(patch=patch), Mock(), bundles)
+    state = PolicyState(quarantine={"a": 2000.0, "b": 2000.0})
 
     with pytest.raises(ApiUnavailableError):
-        asyncio.run(interference.attend(run, {"metadata": {}}))
-    assert asyncio.run(interference.attend(run, {"metadata": {}})).quarantine == {}
+        attended(controller, state, {"metadata": {}})
+    assert attended(controller, state, {"metadata": {}}).quarantine == {}
+
+
+def test_the_end_of_a_pause_counts_even_if_the_round_in_which_it_is_taken_fails() -> None:
+    meta = {"namespace": "messaging", "name": "main", "uid": "u", "resourceVersion": "1"}
+    released = {"metadata": {**meta, "annotations": {RELEASE: "true"}}}
+    api = SimpleNamespace(get=AsyncMock(return_value=released), patch=AsyncMock())
+    publisher = SimpleNamespace(event=AsyncMock(side_effect=[ApiUnavailableError("no answer"), None]))
+    controller, pausing = interference(api, publisher, {}), PolicyState(competition=Competition((), 1500.0, 1))
+
+    with pytest.raises(ApiUnavailableError):
+        attended(controller, pausing, released)
+    assert attended(controller, pausing, {"metadata": meta}).competition == NO_COMPETITION
+    assert api.patch.await_count == 1
+
+    attended(controller, PolicyState(), {"metadata": meta})
+    assert attended(controller, pausing, {"metadata": meta}) == pausing, "a later pause is not ended by this release"
 
 
 def serve(env: PolicyEnvironment, name: str, owner: str) -> None:
