@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recorded_history import POLICY, RecordedHistory
@@ -31,6 +33,12 @@ def write(root: Path) -> None:
 
 def read(root: Path) -> dict[float, pa.Table]:
     return dict(HistoryReader(str(root), POLICY).demand(0, 1e12))
+
+
+def second_file(root: Path) -> Path:
+    """The file of the second cycle."""
+    files = sorted(HistoryDataset(str(root)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
+    return Path(files[1].place.path)
 
 
 def address(column: pa.ChunkedArray) -> int:
@@ -81,15 +89,27 @@ def test_cycles_share_a_column_that_did_not_change(tmp_path: Path) -> None:
 
 def test_a_damaged_row_group_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
-    files = sorted(HistoryDataset(str(tmp_path)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
     reader = HistoryReader(str(tmp_path), POLICY).demand(0, 1e12)
     next(reader)
-    place = Path(files[1].place.path)
+    place = second_file(tmp_path)
     whole = place.read_bytes()
     place.write_bytes(whole[:4] + bytes(len(whole) // 2 - 4) + whole[len(whole) // 2 :])
 
     with pytest.raises(ForeignFileError, match="can't be read"):
         list(reader)
+
+
+def test_names_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    place = second_file(tmp_path)
+    table = pq.read_table(place)
+    offsets, odd = np.arange(len(table) + 1, dtype=np.int32), b"\xff" * len(table)
+    names = pa.StringArray.from_buffers(len(table), pa.py_buffer(offsets), pa.py_buffer(odd))
+    field = table.schema.get_field_index("bundle")
+    pq.write_table(table.set_column(field, table.schema.field(field), names), place)
+
+    with pytest.raises(ForeignFileError, match="can't be read"):
+        read(tmp_path)
 
 
 _CODEC = rb"\x15\x0c"
@@ -98,8 +118,7 @@ _NUMBER = rb"\x16[\x80-\xff]*[\x00-\x7f]"
 
 def damage(root: Path, field: bytes, value: bytes) -> None:
     """Replace a field of every column in the footer of the second cycle's file. field: pattern of its bytes."""
-    files = sorted(HistoryDataset(str(root)).of(POLICY).files(DEMAND), key=lambda file: file.begin)
-    place = Path(files[1].place.path)
+    place = second_file(root)
     whole = place.read_bytes()
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     damaged, count = re.subn(field, lambda _: value, whole[footer:-8])

@@ -267,10 +267,13 @@ def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
 
 def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:
     """The columns `schema` of a row group of an open file. Raises `ForeignFileError`."""
-    if not file.num_row_groups:
-        return schema.empty_table()
+    return row_groups(file, [group], schema) if file.num_row_groups else schema.empty_table()
+
+
+def row_groups(file: pq.ParquetFile, groups: Sequence[int], schema: pa.Schema) -> pa.Table:
+    """The columns `schema` of some row groups of an open file, one after the other. Raises `ForeignFileError`."""
     try:
-        rows = file.read_row_group(group, columns=schema.names, use_threads=False).cast(schema)
+        rows = file.read_row_groups(groups, columns=schema.names, use_threads=False).cast(schema)
         rows.validate(full=True)  # Parquet's reader accepts any bytes as text
     except (pa.ArrowException, OSError) as error:
         raise ForeignFileError(f"it can't be read ({error})") from error

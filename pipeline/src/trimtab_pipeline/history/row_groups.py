@@ -16,8 +16,7 @@ from itertools import accumulate
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.files import HistoryTable, opened
+from trimtab_pipeline.history.files import HistoryTable, opened, row_groups
 from trimtab_pipeline.history.location import Location
 
 _TOGETHER = 2**15
@@ -53,17 +52,11 @@ class RowGroupReader:
             part = slice(first, first + together)
             yield from self._read(groups[part], rows[part])
 
-    def _read(self, groups: Sequence[int], rows: Sequence[int]) -> list[pa.Table]:
+    def _read(self, groups: Sequence[int], rows: Sequence[int]) -> Iterator[pa.Table]:
         """Row groups. rows: the number of rows of each."""
-        schema = self._table.columns
-        try:
-            table = self._file.read_row_groups(groups, columns=schema.names, use_threads=False)
-            return [
-                self._shared(table.slice(begin, count).cast(schema))
-                for begin, count in zip(accumulate(rows[:-1], initial=0), rows, strict=True)
-            ]
-        except (pa.ArrowException, OSError) as error:
-            raise ForeignFileError(f"it can't be read ({error})") from error
+        table = row_groups(self._file, groups, self._table.columns)
+        for begin, count in zip(accumulate(rows[:-1], initial=0), rows, strict=True):
+            yield self._shared(table.slice(begin, count))
 
     def _shared(self, group: pa.Table) -> pa.Table:
         """A row group, with the columns of earlier ones where they are equal."""
