@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.tasks import RUN_IN, WARM_UP, InProcess, Runner, TimeWindow, play_all, seams, tasks, windows
 from trimtab_lab.backtest.trace import Change, Trace
 from trimtab_operator.cli.main import main
-from trimtab_pipeline.factory import task_pool
 from trimtab_testbed.servers.processes import children, descendants
 
 HOUR = 3600.0
@@ -124,35 +124,52 @@ def test_progress_goes_from_nothing_to_all(folder: Path) -> None:
     assert seen[-1] == pytest.approx(1)
 
 
+ON_SPARK = """
+import pickle, sys
+from trimtab_lab.backtest.tasks import play_all, tasks
+from trimtab_pipeline.factory import task_pool
+
+folder, policy, parts, replays = pickle.load(sys.stdin.buffer)
+seen, pool = [], task_pool("local[2]")
+try:
+    parallelism = pool.parallelism()
+    error = play_all(tasks(folder, policy, parts, replays, parallelism), replays, pool, seen.append)
+finally:
+    pool.close()
+pickle.dump((parallelism, error, replays, seen), sys.stdout.buffer)
+"""
+"""Plays replays on Spark. It is a process of its own, which has no session of other tests."""
+
+
 @pytest.mark.spark
 def test_spark_gives_the_same_result_and_says_how_far_it_is(folder: Path) -> None:
-    parts, seen = windows(START, end_of(folder), 5 * HOUR), []
+    parts = windows(START, end_of(folder), 5 * HOUR)
     here = played(folder, InProcess(), parts, 1)
-    pool = task_pool("local[2]")
-    try:
-        assert pool.parallelism() == 2
-        found = replays()
-        play_all(tasks(str(folder), POLICY, parts, found, 2), found, pool, seen.append)
-    finally:
-        pool.close()
+    given = pickle.dumps((str(folder), POLICY, parts, replays()))
+    output = subprocess.run([sys.executable, "-c", ON_SPARK], input=given, stdout=subprocess.PIPE, check=True).stdout
+    parallelism, error, found, seen = pickle.loads(output)
 
+    assert (parallelism, error) == (2, "")
+    assert len(found) == len(here)
     assert all(map(same, here, found))
     assert seen == sorted(seen)
     assert 0 < seen[-1] <= 1
 
 
 @pytest.mark.spark
-def test_the_command_says_why_a_task_failed(folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_command_says_why_a_task_failed(folder: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "history"
     subprocess.run(["cp", "-r", str(folder), str(damaged)], check=True)
     for file in list(damaged.glob("history/brokers/**/*.parquet"))[100:110]:
         file.write_bytes(b"PAR1 no more")
-    code = main(["backtest", "--history", str(damaged), "--policy", new_policy(tmp_path), "--spark", "local[2]"])
-    told = capsys.readouterr().err
+    words = ["backtest", "--history", str(damaged), "--policy", new_policy(tmp_path), "--spark", "local[2]"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "trimtab_operator", *words], capture_output=True, text=True, check=False
+    )
 
-    assert code != 0
-    assert "history/brokers" in told
-    assert "says which files are damaged" in told
+    assert ended.returncode != 0
+    assert "history/brokers" in ended.stderr
+    assert "says which files are damaged" in ended.stderr
 
 
 @pytest.mark.spark

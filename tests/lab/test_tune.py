@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -347,8 +348,10 @@ def test_a_long_gap_does_not_count_as_load(capsys: pytest.CaptureFixture[str], t
 
 @pytest.mark.spark
 def test_spark_finds_the_same(capsys: pytest.CaptureFixture[str], uneven: Path, dear: Path) -> None:
-    here, there = (
-        tune(capsys, uneven, dear, *TWO, *HALF, "-o", "json", *words)[1] for words in ([], ["--spark", "local[2]"])
-    )
+    """In a process of its own, as one process has one embedded Spark, and this one may have that of other tests."""
+    here = tune(capsys, uneven, dear, *TWO, *HALF, "-o", "json")[1]
+    words = ["tune", "--history", str(uneven), "--policy", str(dear), *TWO, *HALF, "-o", "json", "--spark", "local[2]"]
+    command = [sys.executable, "-m", "trimtab_operator", *words]
+    there = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
     assert json.loads(there) == json.loads(here)

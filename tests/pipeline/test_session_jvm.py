@@ -14,7 +14,7 @@ from trimtab_pipeline.spark.session import Scratch
 pytestmark = pytest.mark.spark
 
 _LIFE = """
-import sys
+import os, sys
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
@@ -34,6 +34,7 @@ with FakePrometheus() as fake:
     jvm = SparkContext._gateway.proc
     daemons = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children()[jvm.pid]]
     assert daemons and not any("lookup_data_sources" in command for command in daemons), daemons
+    assert "PYSPARK_DRIVER_PYTHON" not in os.environ  # a Spark server that this process starts needs a real one
     jvm.kill()
     jvm.wait()
     assert source.observe(world, 1750000060.0).result().load.brokers.trusted.all()

@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,6 @@ class EmbeddedSpark:
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            os.environ["PYSPARK_DRIVER_PYTHON"] = _NO_PYTHON
         _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
@@ -69,7 +68,7 @@ class EmbeddedSpark:
         options = self._settings.driver_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
-            gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+            gateway = self._launched(conf, {"stdout": console, "stderr": subprocess.STDOUT})
         if closed():
             _end_jvm(gateway)
             raise SourceUnavailableError("the Spark session was closed")
@@ -79,6 +78,14 @@ class EmbeddedSpark:
             told = self._reason() or described(error)  # asks the JVM
             _end_jvm(gateway)
             raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
+
+    def _launched(self, conf: SparkConf, process: dict[str, Any]) -> Any:
+        """The gateway to a new JVM.
+
+        Only a local JVM gets `_NO_PYTHON`. Other programs that this process starts, like a Spark server, do not get it.
+        """
+        with nullcontext() if self._settings.remote else _variable("PYSPARK_DRIVER_PYTHON", _NO_PYTHON):
+            return launch_gateway(conf, process)  # type: ignore[no-untyped-call]
 
     def lost(self, session: SparkSession) -> str:
         """What happened to the JVM or its context, and what happens next; empty while both are usable."""
@@ -143,6 +150,20 @@ class EmbeddedSpark:
                 _LOGGER.warning("Spark did not stop: its JVM did nothing for %g s; killing it", _IDLE)
                 gateway.proc.kill()
                 break
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Set an environment variable for the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _hush_py4j() -> None:
