@@ -1,7 +1,7 @@
 """The least that any program must do with the answers of a cycle: fetch them and convert their numbers to floats.
 
-It shares no code with the pipeline. `http.client` fetches one body after the other, and numpy converts the numbers. It
-does not know what a number belongs to, so no program that decides anything can be as fast.
+This module shares no code with the pipeline. `http.client` fetches one body after the other, and numpy converts the
+numbers. The result does not say what a number belongs to, so no program that decides anything can be as fast.
 """
 
 from __future__ import annotations

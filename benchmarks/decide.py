@@ -1,8 +1,8 @@
 """Times of decisions, here and in Java: `python benchmarks/decide.py [--java live|recorded] [--json FILE]`.
 
-It times every strategy of the registry on the clusters of `large_cluster`, whose workloads are ``hot`` and
-``balanced``. In the same run it times the Java class of each strategy. Hit counts are set so that every call of ``hot``
-decides something.
+It times every strategy of the registry except Trim (see `trim.py`) on the clusters of `large_cluster`, whose workloads
+are ``hot`` and ``balanced``. In the same run it times the Java class of each strategy. Hit counts are set so that every
+call of ``hot`` decides something.
 
     shed, place, split  one call of the strategy alone, as timed in Java; a placement places one bundle
     decide              guard, shedding, a placement and a prediction for each move, and the plan, without caps
@@ -114,7 +114,7 @@ UNCAPPED = MoveLimits(max_moves_per_cycle=10**9, max_moves_per_broker=10**9, max
 
 
 class Subject(NamedTuple):
-    """A call to time, on a cluster and a strategy's memory. It returns the number of decisions and the next memory.
+    """A timed call, on a cluster and a strategy's memory. It returns the number of decisions and the next memory.
 
     warm: calls share cached data about the cluster, as the placements of one decision do.
     """
@@ -235,7 +235,7 @@ def peak(size: Size) -> dict[str, float]:
 
 
 def peak_mb() -> float:
-    """Peak memory of this process so far, in MB, from the kernel, because child processes inherit ru_maxrss."""
+    """Peak memory of this process so far, in MB: from /proc, because ru_maxrss is inherited from the parent process."""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 

@@ -8,11 +8,11 @@ CPU time of one thread). The weights are lognormal(3, 1) operations/s, and each 
     steady     the result of perturbed, balanced once more
     frozen     as perturbed, but everything was moved a minute ago
 
-Forms: `java` decides as the original, in its order; `sorted` uses the same rules in sorted order; `corrected` is
-without the original's defects.
+Forms: `java` decides as the original, in the order of Java's hash maps; `sorted` uses the same rules in sorted order;
+`corrected` also uses sorted order, and is without the original's defects.
 
 Quality has three figures. Two are the largest and the root mean square distance of a consumer's carried weight from its
-target, in percent of the target. The third is the number of tasks that moved.
+target, in percent of the target. The third is the number of subscriptions that moved to another consumer.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """The operator with 100 brokers and 60,000 bundles, as in Pulsar's largest published test; see docs/benchmarks.md.
 
 Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is created once
-and kept in the cache folder. Each part runs in a process of its own. The last part leaves moves that no broker takes.
+and kept in the cache folder. Each part runs in a process of its own. `writing` is the last part, because it leaves
+moves that no broker takes.
 
-One part replays a recorded stream of changes faster than the real API server could produce it. The recording has the
-bytes of all pages of each list, and the events of a watch on the bundles. Each replayed event gets a new
-resourceVersion. Nothing else is changed.
+The part `moving` also replays a recorded stream of changes faster than the real API server could produce it. The
+recording has the bytes of all pages of each list, and the events of a watch on the bundles. Each replayed event gets a
+new resourceVersion, and each page a new `continue` token. Nothing else is changed.
 """
 
 from __future__ import annotations
@@ -223,9 +224,9 @@ def writing(on: Cluster) -> Figures:
 
 
 def moving(on: Cluster) -> Figures:
-    """One cycle of some 1,700 moves, carried out by 100 simulated brokers in one process; and 1,000 events a second.
+    """One cycle of about 1,700 moves, carried out by 100 simulated brokers; then its events again, 1,000 a second.
 
-    The events are those of the moves, recorded meanwhile.
+    The brokers run in one process. The events are recorded while the brokers carry out the moves.
     """
     figures: Figures = {}
     with _SPAWN.Manager() as manager, tempfile.TemporaryDirectory(prefix="trimtab-stream-") as folder:

@@ -188,7 +188,7 @@ async def _idle(kubeconfig: str, size: Size) -> Figures:
 
 
 def moving(kubeconfig: str, size: Size) -> Figures:
-    """One cycle that moves some 1,700 bundles at once, until all have landed on simulated brokers."""
+    """One cycle that moves about 1,700 bundles at once, until all have landed on simulated brokers."""
     return asyncio.run(_moving(kubeconfig, size))
 
 

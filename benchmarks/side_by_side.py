@@ -1,6 +1,6 @@
 """Compares Pulsar's own balancers with Trimtab, on real brokers under the same load; see docs/side-by-side.md.
 
-Each entrant gets its own cluster and the same scenario, one after the other. A run takes some 13 minutes. It needs a
+Each entrant gets its own cluster and the same scenario, one after the other. A run takes about 13 minutes. It needs a
 machine without other work, whose host has no other guests (`vmstat`: steal is 0). A run is saved in
 docs/data/side-by-side.json as soon as it has finished. `make docs` makes the page and its drawing from that file.
 Recorded runs are not repeated, so the same command continues after an interruption. To replace old runs, give the time
@@ -60,7 +60,7 @@ def counting(runs: Iterable[Run], since: str) -> list[Run]:
 
 
 def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") -> list[str]:
-    """The entrants to run, in order, until each of `names` has `runs` that count.
+    """The entrants to run, in order, until each of `names` has `runs` runs that count.
 
     All first runs come before any second run, so that a change of the machine affects all entrants alike.
     """

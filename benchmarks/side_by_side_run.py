@@ -1,7 +1,8 @@
 """Runs the scenario of `side_by_side.py` for one entrant, on a new cluster of real brokers.
 
 `Watch` observes the brokers through the admin REST API, the kernel and the clients' own counters, in the same way for
-each entrant. `trimtab` also runs an API server, Prometheus and the operator, under its own Role.
+each entrant. For entrants of Trimtab, the function `trimtab` also runs an API server, Prometheus, and the operator with
+the rights of its Role.
 """
 
 from __future__ import annotations
@@ -112,7 +113,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 _IDLE: dict[str, Any] = {"shedder": {"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}}}
-"""A shedder that sheds nothing. With it, the strategy's memory begins with the scenario, as Pulsar's does."""
+"""A shedder that sheds nothing.
+
+The policy has it until the scenario begins. So the memory of the entrant's strategy begins with the scenario, as
+Pulsar's does.
+"""
 
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 

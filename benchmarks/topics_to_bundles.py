@@ -1,4 +1,4 @@
-"""Sums the load of a million topics by bundle: in two Spark tasks with a shard each, and with the same join in SQL.
+"""Sums the load of a million topics by bundle: as two Spark tasks do, a shard each, and with the same join in SQL.
 
 A task's time is measured from the bodies of six answers to the rows of bundles: parsing, joining the six, hashing
 names, finding their ranges, and summing. HTTP is left out, because its time depends on Prometheus. Each shard runs in a

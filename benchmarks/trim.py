@@ -4,12 +4,15 @@ A third of the brokers is at 75 % CPU, the others at 35 %. The load of each bund
 minute. Trim decides in each cycle, and each plan has landed by the next one. The ring of samples is full after 24
 cycles, and `--cycles` more follow.
 
-    ring    adding the newest samples of all bundles
-    shed    Trim's whole decision: brokers' models, replay, causes, plan
+The output has milliseconds of processor time:
 
-The output is processor time, in milliseconds: of the slowest cycle, the median of the cycles with a plan, and, with a
-full ring, the median of the cycles without one. Memory is measured in a separate process: its peak, and what it used
-before the ring existed.
+    ring     adding the newest samples of all bundles: median of the cycles with a full ring
+    dearest  Trim's whole decision (brokers' models, replay, causes, plan): the slowest cycle
+    plan     the whole decision: median of the cycles with a plan
+    quiet    the whole decision: median of the cycles with a full ring and without a plan
+
+Each size is measured in a process of its own. Its memory is shown as the peak before the first cycle (`MB before`) and
+the peak at the end (`MB`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SVG charts for the report of a backtest: usage of the brokers, their range, moves, and the results of a sweep.
+"""SVG charts for the report of a backtest: usage of the brokers, how far apart they are, moves, results of a sweep.
 
 Sizes are in units of the view box, because a chart is as wide as its column. Colors come from the page's style sheet.
 """
@@ -21,13 +21,16 @@ from trimtab_strategies.model.cluster_load import FloatArray
 WIDTH = 900.0
 _LEFT, _RIGHT = 52.0, 890.0
 _POINTS = 400
-"""Maximum number of points in a line. Over a longer time, each point is the mean of several values."""
+"""Maximum number of points in a line. If there are more cycles, each point is the mean of several cycles."""
 _LINES = 24
-"""Maximum number of brokers with a line each. More are drawn as two bands: idlest to busiest, and the middle half."""
+"""Maximum number of brokers with a line each.
+
+More brokers are drawn as two bands (from the idlest to the busiest broker, and the middle half) and a median.
+"""
 _BARS = 120
 _HOUR = 3600.0
 _STEPS = (300, 600, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800)
-"""Seconds between two marks on the axis of time."""
+"""Seconds between two marks on the axis of time: the smallest of these values with at most `_MARKS` marks."""
 _MARKS = 8
 _KEYS = 4
 
@@ -135,7 +138,11 @@ def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
 
 
 def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
-    """Draw a dot for each variant and for `live`, by its disconnected clients (or moves, if unknown) and its area."""
+    """Draw a dot for each variant and for `live`: its disconnected clients across, and its area up (see `Figures`).
+
+    If the disconnected clients of any of them are not known, the number of moves is across instead. front: the variants
+    that no other variant beats.
+    """
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])
     cost = {name: one.cut if known else float(one.moves) for name, one in {**figures, "live": live}.items()}

@@ -1,7 +1,7 @@
 """Requirements that a backtest must meet: ``moves<=live*0.5, area<=live, cut<=2%``.
 
 A requirement compares a figure with a number, or with the same figure of what really happened (``live``) or of the
-first policy of ``--against`` (``against``). That figure may have a factor.
+first policy of ``--against`` (``against``). The figure of ``live`` or ``against`` may have a factor.
 """
 
 from __future__ import annotations

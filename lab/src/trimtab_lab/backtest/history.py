@@ -37,7 +37,10 @@ class ReplayWindow:
         return windows(self.begin, self.end, self.length)
 
     def play(self, replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> None:
-        """Play `replays`. Unreadable cycles are reported and left out. Raises `CommandError`."""
+        """Play `replays`. Cycles in files whose times can't be read are reported and left out.
+
+        Raises `CommandError` if the content of another file can't be read, or if no cycle can be replayed.
+        """
         parts = self.parts
         work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())
         if error := play_all(work, replays, runner, report):

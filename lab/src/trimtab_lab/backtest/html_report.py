@@ -111,7 +111,11 @@ def _sweep(report: BacktestReport, players: Players) -> Iterator[str]:
 
 
 def heat_map(values: Mapping[str, float]) -> HeatMap | None:
-    """The heat map of `values` by variant name (``price=200 worth=300``); None unless variants differ in two fields."""
+    """The heat map of `values` by variant name (``price=200 worth=300``).
+
+    None unless all names have the same two fields. None, too, if less than a quarter of the pairs of values was tried,
+    or if no figure is known.
+    """
     parts = {name: dict(part.partition("=")[::2] for part in name.split(" ")) for name in values}
     fields = list(next(iter(parts.values())))
     if len(fields) != _SWEPT or any(list(one) != fields for one in parts.values()):

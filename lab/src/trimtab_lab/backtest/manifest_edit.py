@@ -89,7 +89,11 @@ def _inserted(text: str, node: yaml.MappingNode, path: Path, value: Any) -> str:
 
 
 def _last(node: yaml.Node) -> yaml.Node:
-    """The last value of a block mapping. The end mark of the mapping itself is after any comments that follow it."""
+    """The last value of a block mapping. If that value is a block, too: its last value, and so on.
+
+    The text of the mapping ends with this value. The end mark of the mapping itself is after any comments that follow
+    the mapping.
+    """
     while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
         last = node.value[-1]
         node = last[1] if isinstance(last, tuple) else last
@@ -137,7 +141,7 @@ def _expected(text: str, name: str, path: Path, value: Any) -> list[Any]:
 
 
 def _unshared(value: Any) -> Any:
-    """A copy in which no two places share an object, as places with the same alias do."""
+    """A copy in which no two places share an object. In the result of PyYAML, places with the same alias share one."""
     if isinstance(value, dict):
         return {key: _unshared(inner) for key, inner in value.items()}
     return [_unshared(inner) for inner in value] if isinstance(value, list) else value

@@ -16,9 +16,9 @@ from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
 _BEFORE = 900.0
-"""A move off a broker counts as caused by the loss of that broker if it is at most this many seconds earlier."""
+"""A move off a broker counts as caused by the loss of that broker if it was made at most this many seconds before."""
 
-_NEAR = 0.1  # ratio by which an interval may differ without a note
+_NEAR = 0.1  # ratio by which the interval in the replay may differ from the policy's without a note
 
 
 def notes(window: ReplayWindow, players: Players, cycles: int) -> list[str]:
@@ -49,7 +49,7 @@ def _splits(policies: Sequence[PolicyReplay]) -> Iterator[str]:
 
 
 def _intervals(policies: Sequence[PolicyReplay], step: float) -> Iterator[str]:
-    """Note policies that decide more or less often than they would: a replay decides in recorded cycles only.
+    """Note policies whose interval in the replay differs from their own: a replay decides in recorded cycles only.
 
     step: usual seconds from one cycle to the next.
     """
@@ -81,7 +81,7 @@ def _lost(window: ReplayWindow, cycles: int) -> Iterator[str]:
 
 
 def _facts(recording: Recording, begin: float, end: float) -> Iterator[str]:
-    """Note what is not known about pins, isolation and the like."""
+    """Note what is not known about pins and isolation."""
     try:
         known = recording.knows_bundles(begin)
         hidden = recording.hidden_isolation(begin, end)
@@ -110,7 +110,7 @@ def mode_of(recorded: RecordedPolicy) -> str:
 
 
 def _emptied(live: Trace) -> Iterator[str]:
-    """Note moves that a replay does not make: its bundles stay until their broker is gone."""
+    """Note real moves off a broker that was soon gone. A replay makes none: bundles stay until the broker is gone."""
     found = sum(
         any(name == one.source and 0 <= at - one.at <= _BEFORE for at, name in live.lost) for one in live.changes
     )

@@ -1,7 +1,7 @@
 """The best plan in hindsight: the moves that would have cost least, had the load been known in advance.
 
-`trimtab tune` minimises the same `cost`. The solver proves a bound that no plan can beat. The plan that it finds is
-then replayed like a policy, so its figures are comparable with the others in the table.
+`trimtab tune` minimises the same `cost`. The solver proves a bound that no plan can beat. The plan that the solver
+finds is then replayed like a policy, so its figures are comparable with those of the other replays in the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoOptimumError(Exception):
 
 @dataclass(frozen=True)
 class KnownLoad:
-    """The cycles that count, known in advance. owners: those at the beginning."""
+    """The load of the cycles that count, known in advance. owners: the real owners in the first of these cycles."""
 
     cycles: Sequence[RecordedCycle]
     owners: VirtualOwners
@@ -60,7 +60,7 @@ class KnownLoad:
         return cls(found, owners)
 
     def best(self, weight: float, seconds: float) -> OptimumResult:
-        """Search for the best plan for at most so many seconds. Raises `NoOptimumError`."""
+        """Search for the best plan, for at most `seconds`. weight: of cut clients. Raises `NoOptimumError`."""
         prices = CostPrices.of(self.cycles, weight)
         if not np.isfinite(prices.area).all():
             raise NoOptimumError("fewer than two brokers were measured at a time, so no plan is better than another")

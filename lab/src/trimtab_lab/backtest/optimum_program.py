@@ -8,10 +8,10 @@ the smallest usage are columns, too:
     minimise    sum of price x (largest - smallest)  +  sum of price x clients that moves cut  +  minutes above 85 %
 
 Changes that do not count in a replay are free here, too: a pinned bundle is where it really was, a bundle without a
-broker gets one immediately, and a new bundle begins where it really was. Policies may not move a bundle that is pinned,
-that was never measured, or whose namespace is left out of balancing. They may not send a bundle to a broker that its
-namespace's isolation excludes, that is not ready, or that takes no bundles. The plan may not do so either. Limits,
-cool-downs, intervals and the filters of a policy do not bind the plan.
+broker gets one immediately, and a new bundle begins where it really was. Like a policy, the plan may not move a bundle
+that is pinned, that was never measured, or whose namespace is left out of balancing. Like a policy, it may not send a
+bundle to a broker that the isolation of the bundle's namespace excludes, that is not ready, or that takes no bundles.
+Limits, cool-downs, intervals and the filters of a policy do not bind the plan.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # no eff
 _FULL = 100.0  # percent: no broker uses more CPU than it has, unless that was measured
 
 Places = Mapping[str, int]
-"""The column of a bundle in a cycle for each broker that it may be on."""
+"""By broker that a bundle may be on in a cycle: the column that says whether the bundle is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,10 @@ class CostPrices:
 
 
 class _UsageLine(NamedTuple):
-    """Usage of a resource, percent: constant + sum of factors x columns. highest: with all bundles that may come."""
+    """Usage of a resource, percent: constant + sum of factors x columns.
+
+    highest: with all bundles that may come to the broker. most: the most that the broker can use.
+    """
 
     constant: float
     factors: Mapping[int, float]
@@ -123,7 +126,7 @@ def _named(load: ClusterLoad, rows: Iterable[int]) -> tuple[str, ...]:
 
 @dataclass
 class PlanProgram:
-    """The program of the cycles that `add` has added. prices: those in all cycles.
+    """The program of the cycles that `add` has added. prices: of all cycles.
 
     places: for each cycle the places of each bundle. given: for each cycle the bundles whose place is fixed. start:
     values of columns for the plan that moves nothing.
@@ -238,7 +241,10 @@ class PlanProgram:
             self.program.row(terms, least=line.constant)
 
     def _keep_below(self, smallest: int, lines: Sequence[_UsageLine], most: float) -> None:
-        """Require that the smallest value is at most the usage of some resource, or 0. most: its upper bound."""
+        """Require that the smallest value is at most the usage of the broker's busiest resource.
+
+        A usage below 0 counts as 0. most: upper bound of the smallest value.
+        """
         ways = _undominated(lines)
         if len(ways) == 1 and ways[0].constant >= 0:
             terms = {column: -factor for column, factor in ways[0].factors.items()}
@@ -255,7 +261,7 @@ class PlanProgram:
 
 
 def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
-    """The lines without each that is nowhere above some other line."""
+    """The lines, except each one that never exceeds some other line."""
     kept: list[_UsageLine] = []
     for line in lines:
         if not any(line.within(other) for other in kept):
@@ -266,7 +272,7 @@ def _undominated(lines: Sequence[_UsageLine]) -> list[_UsageLine]:
 def _lines(
     cycle: RecordedCycle, broker: int, places: Mapping[str, Places], program: MixedProgram
 ) -> Iterator[_UsageLine]:
-    """A line for each measured resource of a broker (row): its usage by the bundles that it may have."""
+    """A line for each measured resource of a broker (row): the usage, depending on which bundles the broker has."""
     load = cycle.load
     brokers, name, there = load.brokers, load.brokers.names[broker], load.bundles.owner == broker
     may = [(row, found[name]) for row, found in enumerate(places[one] for one in load.bundles.names) if name in found]

@@ -37,7 +37,7 @@ class OptimumResult:
         return cost(figures, self.weight)
 
     def above(self, figures: Figures) -> float:
-        """Percent by which the cost exceeds the bound, as even the best plan may. NaN for a bound of 0."""
+        """Percent by which the cost exceeds the bound. Even the best plan may exceed it. NaN for a bound of 0."""
         return 100 * max(self.cost(figures) / self.bound - 1, 0.0) if self.bound > 0 else math.nan
 
     @property

@@ -51,9 +51,10 @@ class Players:
     """The replays of a backtest.
 
     judged: the policies of --policy. against: those of --against. recorded: the policy that really ran; None if the
-    history does not have it. mode: the mode in which it ran. live: what really happened. followed: the recorded policy
-    again, deciding in each cycle from the real owners; None unless it made the moves. specs: all recorded policies in
-    force, oldest first; the last one is replayed. unusable: why the recorded policy can't be replayed; empty if it can.
+    history does not have it, or if it can't be replayed. mode: the mode in which that policy ran. live: what really
+    happened. followed: the recorded policy again, deciding in each cycle from the real owners; None unless it ran in
+    mode Auto. specs: all versions of the recorded policy that were in force, oldest first; the last one is replayed.
+    unusable: why the recorded policy can't be replayed; empty if it can.
     """
 
     judged: Sequence[PolicyReplay]
@@ -69,8 +70,8 @@ class Players:
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
         """The replays that the user chose. Raises `CommandError`.
 
-        Without a file the recorded policy is judged. Its replay shows how far a backtest of this history can be
-        trusted.
+        Without --policy, the recorded policy is judged. With --policy it is replayed, too, because its replay shows how
+        far a backtest of this history can be trusted.
         """
         specs = _recorded(window)
         manifest = _manifest(window, specs[-1].spec) if specs else None
@@ -112,7 +113,7 @@ class Players:
 
 
 def _recorded(window: ReplayWindow) -> list[RecordedPolicy]:
-    """The policies in force, oldest first. The first one was in force when the window began.
+    """The versions of the recorded policy, oldest first. The first one was in force when the window began.
 
     Raises `CommandError` if one can't be read.
     """
@@ -141,7 +142,10 @@ def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, sp
 
 
 def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyReplay:
-    """The replay that decides from the real owners. It plans splits, too, because the real splits were recorded."""
+    """The replay that decides in each cycle from the real owners.
+
+    It plans splits even without --splits on, but does not carry them out: the recorded cycles have the real splits.
+    """
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)
     return replace(deepcopy(recorded), decider=decider, follows=True, replayed_splits=None)
@@ -167,7 +171,7 @@ def _remembered(window: ReplayWindow, act: float, strategies: StrategyNames) -> 
 
 
 def _distinct(name: str, option: str, taken: Container[str] = ()) -> str:
-    """A policy's name in the report. It gets its option as a suffix if another replay has this name."""
+    """A policy's name in the report, with its `option` as a suffix if another replay has this name."""
     return f"{name} ({option})" if name in taken or name in {LiveReplay().name, RECORDED} else name
 
 
@@ -192,7 +196,7 @@ def require_valid(variant: Variant) -> None:
 
 
 def policy_replay(name: str, manifest: Mapping[str, Any], seed: int | None, *, splits: bool = False) -> PolicyReplay:
-    """A replay of a policy (JSON values). It decides as in mode Auto, whatever its mode is.
+    """A replay of a policy (JSON values). It decides as in mode Auto, whatever the policy's mode is.
 
     splits: whether its splits are replayed; else it plans none.
     """

@@ -1,1 +1,1 @@
-"""Modules of verbs of the command line, and what some of them share."""
+"""The commands of `trimtab`, and modules that several commands share."""
