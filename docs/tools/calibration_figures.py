@@ -26,7 +26,7 @@ REAL_STEP, LAB_STEP = 10.0, 60.0
 """Seconds of a step in each trace."""
 
 FULL = 90.0
-"""Percent of CPU from which a broker may be at its limit, so that its CPU says nothing about its work."""
+"""CPU, percent. From here on a broker may be at its limit: its CPU then says nothing about its work."""
 
 _P95 = 1.645
 """Standard deviations from the median to the 95th percentile."""

@@ -30,7 +30,10 @@ from trimtab_lab.simulation.realism import Batching
 from trimtab_strategies.model.cluster_load import FloatArray
 
 RANKS = ("busiest", "middle", "idlest")
-"""Ranks of brokers in a minute, by messages/s. Both sides are compared by rank, because idle brokers are alike."""
+"""Ranks of brokers in a minute, by messages/s.
+
+Real brokers and the lab's are compared by rank. Idle brokers are alike, so load may go to another broker in the lab.
+"""
 
 
 def page() -> str:

@@ -27,7 +27,7 @@ class FragmentError(ValueError):
 
 
 def fragments(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Kind, text and file of each change, by name. Raises `FragmentError`."""
+    """Kind, text and file of each change, in the order of the files' names. Raises `FragmentError`."""
     for path in sorted(folder.glob("*.md")):
         if path.name == "README.md":
             continue

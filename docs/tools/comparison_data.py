@@ -89,7 +89,8 @@ class Overview:
     """The results of a strategy in the scenarios in which something should move: medians of medians.
 
     ratio:    its cost divided by that of the cheapest strategy of the scenario.
-    cheapest: number of scenarios in which no other costs less. balanced: in which it brings the cluster level.
+    cheapest: number of scenarios in which no other strategy costs less.
+    balanced: number of scenarios in which the cluster becomes level.
     moved:    number of scenarios in which it moves something although nothing should move.
     """
 

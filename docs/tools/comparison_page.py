@@ -42,7 +42,7 @@ NAMES: Mapping[str, str] = {
     "overload": "hot brokers",
     "unserved": "unserved traffic",
 }
-"""Scores that decide, in words."""
+"""The scores in which Trim is judged, in words."""
 
 _SHOWN = (
     *("moves", "cut", "backward", "waited", "area", "left", "overshoot", "overload", "unserved", "cost"),

@@ -21,7 +21,7 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "WeightedBalancer": ("#56b4e9", "M-4.6,0A4.6,4.6 0 1,0 4.6,0A4.6,4.6 0 1,0 -4.6,0Z"),
     "TransferShedder": ("#8a6d00", "M0,5.4L5.2,-3.8H-5.2Z"),
 }
-"""Colour and outline of each shedder's mark. Marks without filling: as Pulsar runs it."""
+"""Colour and outline of each shedder's mark. A mark without filling shows the shedder as Pulsar runs it."""
 
 _SPARE = ("#333333", "M-4,-2H4V2H-4Z")
 
@@ -99,7 +99,7 @@ def _round_up(value: float, parts: int) -> float:
 
 
 def _axes(frame: _Frame, size: int) -> Iterator[str]:
-    """Lines at 0, in the middle and at the edge. The middle is half of the area, and a quarter of the connections."""
+    """Lines at 0, in the middle and at the edge. The middle is half of the imbalance, a quarter of the connections."""
     right, bottom = frame.left + frame.width, frame.top + frame.height
     for cut, area in ((0.0, 0.0), (frame.cut / 4, frame.area / 2), (frame.cut, frame.area)):
         x, y = frame.at(cut, area)

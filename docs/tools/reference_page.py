@@ -54,7 +54,7 @@ def _kind_of(row: Row[Any]) -> str:
 
 
 def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
-    """A strategy's section. described: links to shared modules that other sections already describe."""
+    """A strategy's section. described: for each module that an earlier section describes, the link to that section."""
     kind = _kind_of(row)
     heading, module = _heading(kind, name), _module(row)
     lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n" if row.original else f"{row.summary}\n"]

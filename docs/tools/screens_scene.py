@@ -1,4 +1,4 @@
-"""The cluster in the pictures of terminals: the demo's at its first cycle, and the operator's decision on it."""
+"""The cluster in the pictures of terminals, which is the demo's at its first cycle, and the decision on it."""
 
 from __future__ import annotations
 

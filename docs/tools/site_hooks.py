@@ -96,7 +96,7 @@ def _expanded(entries: Iterable[Any]) -> Iterator[Any]:
 
 
 def _folder(entry: str) -> list[str]:
-    """The pages of `folder/`, README.md first, which the site takes for its index."""
+    """The pages of `folder/`. README.md comes first: the site uses it as the folder's index."""
     names = sorted((path.name for path in (DOCS / entry).glob("*.md")), key=lambda name: (name != "README.md", name))
     return [f"{entry}{name}" for name in names]
 

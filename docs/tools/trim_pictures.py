@@ -111,7 +111,7 @@ def _changes(axes: Axes, needed: FloatArray) -> Iterator[str]:
 
 
 def work() -> str:
-    """CPU against work: a line for each kind of machine, and one with a background."""
+    """CPU against work: a line for each kind of machine, and one for a broker alongside another program."""
     run = played("mixed-costs")
     last = run.last
     model, cores = last.replay.model, last.cycle.cluster.brokers.limit[:, CPU]

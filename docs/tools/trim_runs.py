@@ -32,7 +32,7 @@ FOREIGN_USAGE, NOISE, JITTER = 0.25, 0.02, 0.15
 """Ratio of the machine that the program takes; deviation of CPU readings, and variation of traffic, as ratios."""
 
 DUE = 3
-"""Minutes after a plan in which its prediction is compared."""
+"""A plan's prediction is compared with the CPU measured in this many minutes after it."""
 
 
 def _changed(name: str, **changes: Any) -> Scenario:
@@ -86,7 +86,7 @@ def _noting() -> Iterator[dict[int, Minute]]:
 
 @dataclass
 class Minute:
-    """One decision. plans: those considered, each with its window; if something `moved`, it moved by the last one.
+    """One decision. plans: those considered, each with its window; if `moved`, the last one was carried out.
 
     held_back: why nothing moved, in words.
     """
@@ -232,7 +232,7 @@ class TrimRun:
         return max(self.minutes.values(), key=lambda minute: float(minute.replay.away[-1].max())).held_back
 
     def predictions(self) -> list[tuple[str, float, float]]:
-        """The brokers whose last plan is three minutes old: name, predicted CPU and measured CPU, percent."""
+        """Each broker that gave or received: name, CPU that its last plan predicted, CPU measured after it, percent."""
         found: dict[int, tuple[str, float, float]] = {}
         for minute in self.acted:
             measured = np.median(self.cpu[minute.number + 1 : minute.number + 1 + DUE], axis=0)

@@ -248,7 +248,7 @@ def _loads(recorded: Mapping[str, Any]) -> dict[str, NodeLoad]:
 
 
 def _books(consumers: list[Mapping[str, Any]]) -> dict[str, float]:
-    """The weight of each consumer, the sum of its tasks in order."""
+    """The weight of each consumer: the sum of the weights of its tasks, in their order."""
     return {entry["id"]: plain_sum(entry["task_weights_ops"]) for entry in consumers}
 
 

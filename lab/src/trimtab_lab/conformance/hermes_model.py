@@ -3,9 +3,9 @@
 Weighted. Every consumer should carry its target weight, in about as many tasks as the others. Placed tasks stay. Each
 other task goes to the lightest consumer, heaviest task first. Then the target weights are computed. Each overloaded
 consumer moves tasks out where counts are uneven, and swaps heavy tasks for light ones of others until it is near its
-target. A task that moved recently is not swapped, and a swap must change the weight by some percent.
+target. A task that moved recently is not swapped, and a swap must make the consumer lighter by `min_change` percent.
 
-It helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
+This helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
 where a single task is heavier than a target, because a task cannot be divided. Counts stay even, although weak machines
 should carry fewer tasks. The original's controller overcorrects on more than a few consumers (see `target_weights`).
 
@@ -74,9 +74,9 @@ class Balance:
     """The result of a balancing run.
 
     assignments: consumers by subscription, ascending; subscriptions without any are left out. missing: tasks without a
-    consumer. order: the consumers in the order of processing. limit: most tasks that each should have. before, after:
-    weights (ops/s) by consumer, when the targets were found and at the end. transfers: every step, as numbers in
-    `subscriptions` and `order`. scores: input of the next run.
+    consumer. order: the consumers in the order of processing. limit: number of tasks that each consumer should have
+    at most. before, after: weights (ops/s) by consumer, when the targets were found and at the end. transfers: every
+    step; its numbers are positions in `subscriptions` and `order`. scores: input of the next run.
     """
 
     assignments: Mapping[str, tuple[str, ...]]

@@ -126,7 +126,7 @@ def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator
 
 
 def _in_java_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
-    """The bundles in the order of the original: a hash map that is filled from a concurrent one."""
+    """The bundles in the original's order: that of a hash map that is filled from a concurrent map."""
     sheddable = [name for name in bundles if not is_monitoring(name.rpartition("/")[0])]
     walked = hash_map_order(concurrent_map_order(sheddable))
     return {name: bundles[name] for name in dict.fromkeys([*walked, *bundles])}

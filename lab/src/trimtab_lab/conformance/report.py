@@ -14,7 +14,7 @@ TOLERANCE = 1e-9
 
 
 AVERAGES = frozenset({"ema", "load_avg", "load_std", "state", "std_after"})
-"""Fields of an answer that are such averages. All others must be equal to the last bit."""
+"""Fields of an answer to which `TOLERANCE` applies. All others must be equal to the last bit."""
 
 
 def first_difference(scenario: RecordedScenario, answer: Mapping[str, Any]) -> Mismatch | None:
@@ -100,7 +100,7 @@ class Mismatch:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one algorithm. undecided: the answer depends on Java's map order, and ours was not recorded."""
+    """Counts of one algorithm. undecided: Java's answer depends on its map order, and our answer was not recorded."""
 
     algorithm: str
     implemented: bool

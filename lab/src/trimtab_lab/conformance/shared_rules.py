@@ -38,7 +38,7 @@ def topic_to_bundle(given: Input) -> Answer:
 
 
 def hash_to_bundle(given: Input) -> Answer:
-    """``naming.hash_to_bundle``: the bundle of each hash, with Pulsar's exception for the last one."""
+    """``naming.hash_to_bundle``: the bundle of each hash; for the last hash, Pulsar raises an exception."""
     return {"bundles": _bundles(_boundaries(given["boundaries"]), given["hashes"])}
 
 

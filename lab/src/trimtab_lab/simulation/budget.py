@@ -22,7 +22,10 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 @dataclass
 class PlayedBudget:
-    """What a policy may spend, and has spent. linked: whether Pulsar gives owners to bundles without one, uncharged."""
+    """What a policy may spend, and has spent.
+
+    linked: whether Pulsar assigns bundles without an owner, which the budget is then not charged for.
+    """
 
     rules: BudgetRules
     linked: bool = False
@@ -38,7 +41,7 @@ class PlayedBudget:
         return cls(BudgetRules(settings.name, holder), settings.pulsar is not None)
 
     def withheld(self, load: ClusterLoad) -> ClusterLoad:
-        """The load. Its `withheld` then includes the bundles that the budget does not allow to move now."""
+        """The load, whose `withheld` also has the bundles that the budget does not allow to move now."""
         names = {name: name for name in self._ledger.days if name in load.bundles.index}
         held = too_dear(self._tally(load), _prices(load), names)
         return replace(load, withheld={**load.withheld, **dict.fromkeys(held, Reason.DISRUPTION_BUDGET)})

@@ -12,7 +12,7 @@ from trimtab_lab.simulation.tenants import Alternation, Bursts, DailyCycle, Drif
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 WARM_UP = 10
-"""Minutes before the first round in which bundles were already measured: a full short window."""
+"""Bundles were already measured for this many minutes before the first round: a full short window."""
 
 _WEEK, _WORKDAYS = 7, 5
 _MOST_CLIENTS = 400.0

@@ -42,7 +42,7 @@ class Restarts(ScenarioPart):
     away: Annotated[int, Field(ge=1, le=60)] = 2
     """Rounds for which each one is gone."""
     every: Annotated[int, Field(ge=1, le=1440)] = 3
-    """Rounds from one to the next."""
+    """Rounds from the stop of one broker to the stop of the next."""
 
 
 class ForeignLoad(ScenarioPart):

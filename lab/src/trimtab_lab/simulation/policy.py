@@ -51,7 +51,7 @@ class PolicyPlayer:
 class UnderPolicy:
     """Decides every `every` rounds, within a budget.
 
-    Bundles without an owner get one in each round, as under the operator.
+    Bundles without an owner get one in rounds without a decision, too, as under the operator.
     """
 
     inner: UnderTrimtab

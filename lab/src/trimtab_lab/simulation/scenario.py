@@ -96,7 +96,7 @@ class Scenario(ScenarioPart):
     realism: Realism = Realism()
     """Further effects of real clusters."""
     settled: Round | None = None
-    """The round from which the time until the brokers are balanced counts; none: the end of the last event."""
+    """The minutes until the brokers are balanced are counted from this round; none: from the end of the last event."""
 
     @model_validator(mode="after")
     def check_brokers(self) -> Self:
@@ -202,7 +202,10 @@ class Scenario(ScenarioPart):
 
     @property
     def event(self) -> int:
-        """The round in which the last event is over. The time until the brokers are balanced counts from there."""
+        """The round from which the minutes until the brokers are balanced are counted.
+
+        It is `settled`, or else the round in which the last event is over.
+        """
         if self.settled is not None:
             return self.settled
         ends = [last_round(event, len(self.rows(_brokers_of(event)))) for event in self.events]

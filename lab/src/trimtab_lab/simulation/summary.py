@@ -19,7 +19,7 @@ NAMED = 3
 
 _DECIMALS = {"unserved": 2, "owned": 2, "cut": 1, "area": 1, "left": 1, "overshoot": 1, "latency": 1, "cost": 1}
 _SHORT = 10
-"""Values from here on have no decimals."""
+"""A value of this or more is written without decimals."""
 
 
 @dataclass(frozen=True, slots=True)

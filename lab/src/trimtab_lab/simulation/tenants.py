@@ -35,7 +35,7 @@ class Machines(ScenarioPart):
     cores: Annotated[float, Field(gt=0, le=1024)] = 16
     """CPU cores of each."""
     speed: Annotated[float, Field(gt=0, le=100)] = 1
-    """Speed of a core; an ordinary one serves 64 MiB/s."""
+    """Speed of a core: 1 is an ordinary core, which serves 64 MiB/s."""
     nic: Annotated[float, Field(gt=0, le=1000)] = 25
     """Gbit/s of the network in each direction."""
     usage: Loads = 0

@@ -23,7 +23,7 @@ TIES: Mapping[str, float] = {
     "overload": 1,
     "unserved": 0.1,
 }
-"""Scores that decide a comparison -> the difference, in the unit of the score, up to which two are a tie."""
+"""Scores that decide a comparison -> the difference, in the unit of the score, up to which two values are a tie."""
 
 STILL_TIES: Mapping[str, float] = {"moves": TIES["moves"], "cut": TIES["cut"]}
 """The scores that decide where nothing should move, with the same ties."""

@@ -73,7 +73,7 @@ class World:
     sessions: (m,) producers and consumers.
     owner:    (m,) row of the first owner.
     lower, upper: (m,) range of hashes.
-    event:    the round in which the last event is over.
+    event:    the round in which the last event is over, or `Scenario.settled`.
     failovers: rounds in which another leader takes over.
     rollouts: the rounds of rolling restarts, each with the brokers that have restarted by then.
     """
@@ -141,9 +141,9 @@ class World:
     def levels(self) -> FloatArray:
         """The level of each round (rounds,): least usage of the busiest broker if load could be divided freely.
 
-        All load is treated as equal, with the mean cost and the mean shares in and out of the cluster. At level L, a
-        broker has room for what its free CPU and both directions of its network can take: L x cores - foreign, L x nic.
-        L is found by bisection.
+        All load is treated as equal, with the cluster's mean cost and mean shares of incoming and outgoing traffic. At
+        level L, a broker has room for what its free CPU and both directions of its network can take:
+        L x cores - foreign, L x nic. L is found by bisection.
         """
         total = self.real.sum(axis=1)
         share_in = (self.real @ self.share_in) / total

@@ -151,8 +151,8 @@ Object = Mapping[str, Any]
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""
 _AT_LEAST = 90.0
-"""Minimum of that time, in seconds. An operator that starts needs time until its first cycle. It reports only once a
-minute that a policy can't run."""
+"""Minimum of the time without a cycle, in seconds. An operator that starts needs time until its first cycle. It reports
+only once a minute that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:

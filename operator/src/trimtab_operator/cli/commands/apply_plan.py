@@ -78,7 +78,11 @@ def _age(text: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPlan:
-    """The moves of a plan, sorted by what a check found. at_once: how many may be pending at a time."""
+    """The moves of a plan after a check.
+
+    possible: moves to make. others: moves that have landed already, and refused ones. at_once: how many moves may be
+    pending at a time.
+    """
 
     possible: Sequence[HandMove]
     others: Sequence[MoveReport]

@@ -31,7 +31,7 @@ _MISSPELT = {
     "loadBalancerBandwidthInResourceWeight": "loadBalancerBandwithInResourceWeight",
     "loadBalancerBandwidthOutResourceWeight": "loadBalancerBandwithOutResourceWeight",
 }
-"""Keys with an older spelling, which Pulsar uses while the newer one is at its default of 1."""
+"""Key -> its older spelling. Pulsar uses the value of the older key while the newer one is at its default of 1."""
 
 _DEFAULTS = {
     LoadManager.MODULAR: ("ThresholdShedder", "LeastLongTermMessageRate", "BundleSplitterTask", "Modular"),

@@ -1,4 +1,4 @@
-"""Makes several moves of a person, a few at a time. Each is checked just before it is written, and then followed.
+"""Makes moves that a person requests, a few at a time. Each is checked just before it is written, and then followed.
 
 As with `trimtab move`, each write sets the desired owner and removes the assignment.
 """

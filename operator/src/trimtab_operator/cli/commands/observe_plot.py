@@ -16,7 +16,8 @@ from trimtab_strategies.model.cluster_load import FloatArray
 _WIDTH, _HEIGHT = 960, 520
 _LEFT, _RIGHT = 64, 760
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#6a3d9a", "#7f7f7f")
-"""One for each broker. For more brokers, percentiles are drawn. Color-blind readers can tell the colors apart."""
+"""One for each broker. If brokers outnumber the colors, percentiles are drawn. Color-blind readers can tell the colors
+apart."""
 _PERCENTILES = {"most used": 100, "90th percentile": 90, "median": 50, "10th percentile": 10, "least used": 0}
 _DAY = 86_400
 _STEPS = (60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, _DAY, 7 * _DAY, 30 * _DAY)

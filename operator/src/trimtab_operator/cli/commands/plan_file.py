@@ -66,7 +66,7 @@ class MovePlan(BaseModel):
         return self.model_copy(update={"moves": moves, "made_at": None})
 
     def write(self, file: str) -> None:
-        """Write it. Raises `CommandError`."""
+        """Write the plan to `file`. Raises `CommandError`."""
         data = self.model_dump(mode="json", by_alias=True, exclude_none=True)
         if file.endswith(".json"):
             text = json.dumps(data, indent=2) + "\n"

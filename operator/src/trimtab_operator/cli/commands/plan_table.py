@@ -56,7 +56,7 @@ _NOTICEABLE = 0.1
 
 
 def show(stand: Stand, foreseen: Preview, output: str, color: str = "auto", notes: Sequence[str] = ()) -> None:
-    """Print `foreseen`. output: ``table``, ``json`` or ``yaml``. notes: lines below it about what it is based on."""
+    """Print `foreseen`. output: ``table``, ``json`` or ``yaml``. notes: lines on what the plan is based on."""
     if is_data(output):
         print_data({**as_data(stand.name, foreseen), "notes": list(notes)}, output)
         return

@@ -197,7 +197,7 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
 
 
 async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
-    """All objects of a kind, or the one with that `name`. It lists, because the uninstall hook may not get."""
+    """All objects of a kind, or the one with that `name`. The uninstall hook may list objects, but not get one."""
     selector = f"metadata.name={name}" if name else ""
     try:
         return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
@@ -263,7 +263,8 @@ async def _restore_settings(
 async def _print_switches(arguments: argparse.Namespace) -> None:
     """Print which of Pulsar's switches are off: the stored settings may have been deleted before the restore.
 
-    The URL does not come from a policy: a policy that never moved a bundle may name any server.
+    It asks only the server of ``--admin-url``, not that of a policy: a policy that never moved a bundle may name any
+    server.
     """
     if not arguments.admin_url:
         print("Pulsar: give --admin-url to check its switches")
