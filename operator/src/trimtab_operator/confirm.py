@@ -1,4 +1,4 @@
-"""Withdraws moves that no destination confirmed, and repairs owners, in every mode and at any load. Pure functions.
+"""Withdraws moves that are late or can't land, and repairs owners, in every mode and at any load. Pure functions.
 
 After the repairs, owners and desired owners agree, and each bundle has an owner.
 
@@ -7,7 +7,7 @@ in two cases: the bundle is pinned, or the owner's pod is being terminated.
 
 | found | repair |
 |---|---|
-| an owner that changed without a desired owner | it becomes the desired owner (`ADOPTED`) |
+| an owner that changed, though no desired owner was written | it becomes the desired owner (`ADOPTED`) |
 | an owner of a pinned bundle that changed in this way | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
 | a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |
@@ -165,7 +165,7 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 
 
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
-    """The new desired owner of a bundle that another broker serves: that broker, or the old one of a pinned bundle.
+    """The new desired owner of a bundle that another broker serves: that broker, or, if pinned, the old desired owner.
 
     A child of a split that had no desired owner counts as found, not as moved.
     """

@@ -22,7 +22,7 @@ _BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
 
 _LOOKS_AGAIN = 60.0
-"""Seconds until the next check whether another TopicNamespace still has the bundles of a new one."""
+"""Seconds until the next check whether another TopicNamespace still has the bundles that a new one needs."""
 
 
 def registry() -> kopf.OperatorRegistry:

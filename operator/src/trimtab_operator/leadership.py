@@ -96,7 +96,7 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
 
 @dataclass(slots=True)
 class _Admission:
-    """Starts the tasks that write in a namespace, and its policies, once our epoch is above all epochs there.
+    """Starts the policies of a namespace, and the tasks that write in it, once our epoch is above all its epochs.
 
     counted: namespaces whose epochs are known to be below ours.
     """

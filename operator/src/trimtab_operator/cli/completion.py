@@ -27,7 +27,7 @@ from trimtab_operator.kube.wire import ResourceRef
 from trimtab_operator.resources.common import GROUP, VERSION
 
 PATIENCE = 2.0
-"""Seconds that the cluster has to answer."""
+"""Maximum seconds to wait for an answer of the cluster."""
 
 _MOST = 500
 """Maximum number of names to suggest."""

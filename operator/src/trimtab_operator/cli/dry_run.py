@@ -88,7 +88,7 @@ _CLIENTS: Mapping[str, type[DraftApi]] = {client.how: client for client in (Draf
 
 
 class RefusedWrite(Protocol):
-    """A write that was requested, and would not be made."""
+    """A requested write that would be refused."""
 
     @property
     def line(self) -> str:

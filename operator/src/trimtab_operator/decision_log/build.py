@@ -179,7 +179,7 @@ def _takes(name: str, plan: Plan) -> Why | None:
 
 
 def _line(settings: Settings, views: tuple[BrokerView, ...]) -> Threshold | None:
-    """The usage above which the shedder relieves a broker; None if the threshold is not the same for all brokers."""
+    """The usage from which the shedder relieves a broker; None if the threshold is not the same for all brokers."""
     shedder, params = settings.strategies.shedder, _parameters(settings)
     field = f"spec.shedder.{member(shedder)}"
     if shedder == "OverloadShedder":

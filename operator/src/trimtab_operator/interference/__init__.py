@@ -1,1 +1,1 @@
-"""Interference: detects who else moves a policy's bundles, and pauses the policy if its moves are reverted."""
+"""Interference: detects who else moves a policy's bundles. The policy stands down if its moves are reverted."""

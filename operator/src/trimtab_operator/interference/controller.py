@@ -1,6 +1,7 @@
 """Detects other clients that move a policy's bundles.
 
-It quarantines flapping bundles, and pauses a policy whose moves another balancer reverts.
+It quarantines flapping bundles. A policy whose moves another balancer reverts stands down: it only shows its plans for
+a while.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def quarantined(
 ) -> dict[str, float]:
     """Ends of quarantines (epoch seconds) by bundle: those of `flapped`, and those in `before` that are not over.
 
-    gone: bundles that a person released, or that were deleted. No quarantine lasts past `until`. An older one would if
-    the policy's quarantine is shorter now, or if the clock was set back.
+    gone: bundles that a person released, or that were deleted. A quarantine in `before` that would last past `until`
+    ends at `until`: the policy's quarantine is shorter now, or the clock was set back.
     """
     kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
     kept |= dict.fromkeys(flapped, until)
@@ -76,7 +77,7 @@ def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
 
 
 async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
-    """Whether a person has ended the pause for a competing balancer by an annotation. Removes the annotation.
+    """Whether a person has requested by an annotation that the policy acts again. Removes the annotation.
 
     policy: the object, which may be out of date. If another client edits it now, the annotation stays until the next
     round. Raises `ApiError`.
@@ -110,8 +111,9 @@ AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRUL
 class InterferenceController:
     """Detects interference with one policy, and reports each bundle and each competition once.
 
-    _released, _resumed: the bundles, and whether the policy, that a person released. The annotations are removed then,
-    so this is kept until a state without these quarantines, or without the pause, is stored.
+    _released: bundles that a person released. _resumed: whether a person requested that the policy acts again. The
+    annotations are removed then, so both are kept until a state without these quarantines and that competition is
+    stored.
     """
 
     cluster: ClusterState

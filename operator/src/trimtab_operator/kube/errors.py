@@ -42,7 +42,7 @@ class FencedError(ApiError):
 
 
 class ConnectionSettingsError(ApiError):
-    """There is neither a kubeconfig nor a service account, or it can't be read."""
+    """There is neither a kubeconfig nor a service account, or the one that exists can't be read."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}

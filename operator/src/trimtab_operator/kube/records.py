@@ -79,7 +79,7 @@ class BundleRecord:
 
     @property
     def desired_for(self) -> str:
-        """Reason of the desired owner; empty if another client wrote it, so that the assignment does not name it."""
+        """Reason of the desired owner; empty if another client changed the owner but not the assignment."""
         return self.reason if self.assigned_owner == self.owner else ""
 
     @property

@@ -94,7 +94,7 @@ async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -
 
 
 def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:
-    """The trusted brokers at or above the overload threshold, by the shedder's weights of the resources."""
+    """The trusted, ready brokers at or above the overload threshold, by the shedder's weights of the resources."""
     brokers = load.brokers
     usage = weighted_maximum(
         percent(brokers.usage, brokers.limit), settings.pair.weights, columns=range(len(RESOURCES))

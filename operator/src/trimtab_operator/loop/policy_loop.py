@@ -8,7 +8,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | invalid edit | the spec is invalid, and was valid before | report; repair with last valid settings | InvalidPolicy |
 | invalid | the spec is invalid | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
-| misplaced | mode Shadow: two others run, or its brokers differ from the acting policy's | report | InvalidPolicy |
+| misplaced | mode Shadow: two other shadows, or its brokers differ from the acting policy's | report | InvalidPolicy |
 | accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
 | alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |

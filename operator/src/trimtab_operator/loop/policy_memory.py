@@ -28,8 +28,8 @@ CAPPED = BALANCING | EVACUATIONS
 class PolicyMemory:
     """Keeps the `PolicyState` of one policy. read: returns the policy object as it is now (JSON).
 
-    state: as last stored; None before the first `recall`. aside: number of approved moves that were written since the
-    current cycle began.
+    state: the current state, even if it could not be stored; None before the first `recall`. aside: number of approved
+    moves that were written since the current cycle began.
     """
 
     cluster: ClusterState

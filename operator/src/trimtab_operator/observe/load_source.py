@@ -152,7 +152,7 @@ def _kind(where: _Reference) -> str:
 
 
 def _decoded(where: _Reference, value: str) -> str:
-    """The text of an entry. Those of Secrets are in base64. Raises `binascii.Error`, `UnicodeDecodeError`."""
+    """The text of an entry. Entries of Secrets are in base64. Raises `binascii.Error`, `UnicodeDecodeError`."""
     return base64.b64decode(value, validate=True).decode() if isinstance(where, SecretKeyRef) else value
 
 

@@ -23,7 +23,8 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW, REPLAYED, CycleSam
 log = logging.getLogger(__name__)
 
 SET_BACK = 60.0
-"""Seconds that the newest sample may be ahead of the clock. Until the clock has passed it, a ring adds nothing."""
+"""Seconds that the newest sample of a ring may be ahead of the clock; if it is further ahead, a new ring begins. A ring
+adds nothing until the clock has passed the time of its newest sample."""
 
 PAST_MINUTES = REPLAYED - 1
 """Minutes to measure before the first cycle. With that cycle, they are the rows that Trim replays."""
@@ -41,7 +42,10 @@ MeasurePast = Callable[[float], Future[CycleSamples | None]]
 async def with_recent(
     cluster: ClusterState, settings: Settings, load: ClusterLoad, past: MeasurePast | None = None
 ) -> ClusterLoad:
-    """`load` with `recent` set, which ends with its own samples. past: measures past minutes, if the source can."""
+    """`load` with `recent` set; its newest samples are those of `load`.
+
+    past: measures past minutes, if the source can.
+    """
     kept = await _kept(cluster, settings, load.now, past)
     found = sorted(kept.past, key=lambda one: one.time)
     kept.past.clear()

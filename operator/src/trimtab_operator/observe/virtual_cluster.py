@@ -137,7 +137,7 @@ class VirtualCluster:
         return next((text for holds, text in causes if holds), "")
 
     def _strange(self, load: ClusterLoad) -> bool:
-        """Whether most bundles of `load`, or of the last cycle, are not in the other."""
+        """Whether more than half of the bundles of `load` were not in the last cycle, or the other way round."""
         names = self._owners.names
         known = len({*load.bundles.names} & {*names})
         return bool(names) and known < _KNOWN * max(len(load.bundles), len(names))

@@ -142,9 +142,10 @@ class Approver:
         return failed_criterion(settings.auto_approval, proposal, findings) or pulsar_balancer_active(self.cluster.link)
 
     async def bar(self, refusal: HeldBack, generation: int) -> None:
-        """Report that nothing can be approved while the policy is refused. The next round reports what can be approved.
+        """Report that nothing can be approved while the policy is refused.
 
-        generation: of the policy that was read. Raises `ApiError`.
+        The next `attend` reports again what can be approved. generation: of the policy that was read. Raises
+        `ApiError`.
         """
         self._reported_generation = 0
         await self._publisher.barred(refusal, generation)

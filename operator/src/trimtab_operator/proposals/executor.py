@@ -149,7 +149,8 @@ class Executor:
 
     failed: number of failed writes, by row. unsure: by row, the resourceVersion on which a write conflicted. The write
     may have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the store
-    shows the bundle as it is now. unanswered: rows whose write got no answer. Their bundles are read again first.
+    shows the bundle as it is now. unanswered: rows whose write got no answer. The next `advance` begins with reading
+    their bundles again.
     written: number of moves that the last `advance` wrote, also when it failed.
     """
 
@@ -187,7 +188,8 @@ class Executor:
     async def follow(self) -> bool:
         """Mark the pending moves that have ended. Returns whether any has. Raises `ApiError`.
 
-        What the API server has now decides whether a move failed. The store may be older than a former process's write.
+        The object in the API server decides whether a move failed: the store may be older than a former process's
+        write.
         """
         seen = self.cluster.stores.bundles.items
         if not (names := self.execution.superseded(seen)):

@@ -1,7 +1,7 @@
 """Reconciles TopicNamespaces: creates the first bundles at Pulsar's default boundaries, and sets the condition `Valid`.
 
 The CRD can't validate isolation and zones, which depend on the brokers and on regular expressions. So the condition
-reports their faults, even while no policy runs. Cycles still run, and list such a namespace as held back.
+reports their faults, even while no policy runs. Cycles still run, and list a namespace with a fault as held back.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ class Limits(Resource):
     ramp_up: DurationOrZero = "0s"
     """Time after the start of a broker, or of one of its containers, in which it receives fewer moves per cycle: from 1
     at first to maxMovesPerBroker at the end. The ramp limits neither moves from a drained broker nor new owners of
-    unassigned bundles. No ramp applies if this is 0s, while all brokers are younger than this, or to a broker without
-    a pod."""
+    unassigned bundles. There is no ramp if this is 0s, while all brokers are younger than this, and for a broker
+    without a pod."""
     max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
     """Maximum number of moves in any hour."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10

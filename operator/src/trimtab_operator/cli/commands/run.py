@@ -188,7 +188,10 @@ async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
 
 
 def watched(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
-    """The namespaces to watch (none: all), and that of the Lease. Raises `CommandError`, `ConnectionSettingsError`."""
+    """The namespaces to watch (none: all), and the namespace of the Lease.
+
+    Raises `CommandError`, `ConnectionSettingsError`.
+    """
     found = tuple(dict.fromkeys(arguments.namespace or ()))
     if bool(found) == arguments.all_namespaces:
         raise CommandError("name the namespace of each messaging cluster with -n, or all with -A, and not both")
@@ -200,7 +203,7 @@ def watched(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
 def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
     """Sources of load with their history below `history`.
 
-    Raises `CommandError` without Java, without the client for a Connect server, or for a wrong setting.
+    Raises `CommandError` if Java or the client for a Connect server is missing, or if a setting is wrong.
     """
     try:
         return spark_sources(history, master=master, memory=memory, retention=retention)
@@ -220,7 +223,7 @@ LEVELS = ("debug", "info", "warning", "error")
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 _QUIET = ("kopf", "py4j", "kubernetes", "aiohttp.access")
-"""Loggers of libraries, from which only warnings are shown."""
+"""Loggers of libraries. Unless `verbose` is set, only their warnings and errors are shown."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -236,7 +239,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: str, form: str, *, verbose: bool) -> None:
-    """Log messages of `level` and above. form: text or json. verbose: also what Kopf and the API client do."""
+    """Log messages of `level` and above. form: text or json.
+
+    verbose: the loggers in `_QUIET` log all these messages, not only warnings and errors.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))
     logging.basicConfig(level=level.upper(), handlers=[handler])

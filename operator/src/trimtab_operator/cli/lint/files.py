@@ -62,7 +62,7 @@ class Document:
 
     @property
     def ignored(self) -> frozenset[str]:
-        """The rules that its annotation silences."""
+        """The rules that the annotation `IGNORE` of the object silences."""
         meta = self.data.get("metadata")
         notes = meta.get("annotations") if isinstance(meta, dict) else None
         text = notes.get(IGNORE) if isinstance(notes, dict) else None
@@ -241,9 +241,9 @@ class Level(StrEnum):
     """Severity of a finding; the values are GitHub's words for annotations."""
 
     ERROR = "error"
-    """The API server or the operator would refuse it."""
+    """The API server or the operator would refuse the object."""
     WARNING = "warning"
-    """It would be accepted, and is risky."""
+    """The object would be accepted, but is risky."""
     NOTICE = "notice"
     """Good to know; does not change the exit code."""
 

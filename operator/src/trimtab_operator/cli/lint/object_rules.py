@@ -74,7 +74,7 @@ def _twice(objects: Sequence[LintedObject]) -> Iterator[Finding]:
 
 
 def _overlapping(policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """A finding for each policy that shares brokers with an earlier one. It names the first such policy."""
+    """A finding for each policy that shares brokers with earlier ones. It names the first of the earlier ones."""
     for k, younger in enumerate(policies):
         for older in policies[:k]:
             if older.namespace != younger.namespace or older.subject == younger.subject:
@@ -158,7 +158,7 @@ def _overlapping_bundles(bundles: Sequence[LintedObject]) -> Iterator[Finding]:
 
 
 def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Findings on weights that no policy of their namespace uses. Namespaces without a policy here are left out."""
+    """Findings on weights that no policy of their namespace uses. Namespaces without a checked policy are left out."""
     for broker in brokers:
         shedders = {
             (policy.spec.get("shedder") or {}).get("type", "Trim")
@@ -171,7 +171,10 @@ def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedOb
 
 
 def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Why a policy without a Pulsar cluster has no bundles, or no brokers. beside: objects of its namespace."""
+    """Findings on a policy without a Pulsar cluster that has no bundles, or names Brokers that are not declared.
+
+    beside: objects of its namespace.
+    """
     if not any(one.kind in {"TopicNamespace", "Bundle"} for one in beside):
         text = (
             "has no pulsar, and no TopicNamespace here declares bundles: it has nothing to balance. For Pulsar's "

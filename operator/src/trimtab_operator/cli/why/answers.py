@@ -28,7 +28,8 @@ class ManualMoveFacts:
 
     writer: the field manager that wrote spec.owner, empty if unknown. asked: time of that write (epoch seconds), NaN if
     unknown. source: the former broker, empty if unknown. destination: the requested broker. exists: whether there is
-    such a broker. landed: whether that broker serves the bundle. since: since when (epoch seconds), NaN if unknown.
+    such a broker. landed: whether that broker serves the bundle. since: when the owner or the state of the bundle last
+    changed (epoch seconds), NaN if unknown.
     """
 
     writer: str
@@ -80,7 +81,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. headline: in a sentence. reason: in one word. compared: lines of figures. otherwise: steps."""
+    """An answer. headline: the answer in a sentence. reason: in one word. compared: lines of figures.
+
+    otherwise: steps to change the outcome.
+    """
 
     subject: str
     headline: str
@@ -176,7 +180,7 @@ def until(at: float, now: float) -> str:
 
 
 def takes_none(view: BrokerView) -> str:
-    """Why a broker may get no bundles, or that it may."""
+    """Why a broker may get no bundles; if it may get some, text that says so."""
     if view.takes is None:
         return "it may get bundles"
     detail = f"no {', '.join(view.missing)}" if view.missing else view.takes.detail
@@ -211,7 +215,7 @@ def compared(record: DecisionRecord, view: BrokerView) -> float | None:
 
 
 def distance(record: DecisionRecord, view: BrokerView) -> str:
-    """Text on a broker's distance to the shedder's threshold; empty without a single threshold."""
+    """Text on a broker's distance to the shedder's threshold; empty if there is not one threshold for all brokers."""
     value = compared(record, view)
     if record.line is None or value is None:
         return ""
@@ -259,7 +263,7 @@ def predictions(record: DecisionRecord) -> list[str]:
 
 
 def figures(record: DecisionRecord, facts: Facts, name: str) -> list[str]:
-    """Usage of a broker: as measured, now, and its distance to the threshold."""
+    """Usage of a broker in the decision and its distance to the threshold, its CPU now, and what was not measured."""
     view = record.broker(name)
     if view is None:
         return [f"{name} was not part of the decision"]

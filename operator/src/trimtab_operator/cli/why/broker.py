@@ -194,7 +194,7 @@ class BrokerExplanation:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """Like `_names`, but `bundle` is the largest bundle of the most used other broker, which this one could get."""
+        """Like `_names`, but `bundle` is one that the broker could get: the largest of the most used other broker."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))

@@ -82,7 +82,7 @@ class BundleExplanation:
         return self._manual_move(ManualMoveFacts("", math.nan, manual.source, manual.destination, since=manual.at))
 
     def why_not(self, to: str = "") -> Answer | None:
-        """Why it did not move, or not to the broker `to`; None if nothing was recorded and nothing holds it."""
+        """Why the bundle did not move, or not to `to`; None if nothing was recorded and `holds` finds nothing."""
         record = self.newest
         move = record.move_of(self.name) if record else None
         if self.facts.manual_move is not None:
@@ -111,7 +111,7 @@ class BundleExplanation:
         )
 
     def holds(self) -> list[Hold]:
-        """What keeps it on its broker now, regardless of strategies; the most general first."""
+        """What keeps the bundle on its broker now, whatever a strategy decides; the most general reason first."""
         facts, bundle = self.facts, self.facts.bundle
         found: list[Hold] = []
         if facts.paused:

@@ -110,7 +110,7 @@ def _now(owner: str, manual: ManualMoveFacts) -> str:
 
 
 def _stays(manual: ManualMoveFacts, facts: Facts) -> str:
-    """Until when balancing does not move it; empty if unknown."""
+    """Text that says until when balancing does not move the bundle; empty if unknown."""
     if facts.bundle is not None and facts.bundle.pinned:
         return ", pinned; balancing does not move it until the pin is removed"
     end = manual.since + facts.cool_down

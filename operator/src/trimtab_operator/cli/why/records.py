@@ -36,9 +36,10 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RecordsFound:
-    """The facts about a bundle or broker (`name`), the broker it is on, and the decisions of its policy, oldest first.
+    """The facts about a bundle or broker (`name`), and the decisions of its policy, oldest first.
 
-    next_cycle: text that says when the next decision is due. of_bundle: whether `name` is a bundle.
+    broker: the broker itself; for a bundle, the broker that serves it, or else its desired owner. next_cycle: text that
+    says when the next decision is due. of_bundle: whether `name` is a bundle.
     """
 
     name: str

@@ -45,7 +45,8 @@ MOST_UNLOADS = 3
 owner is reported."""
 
 _STAYS = SEEN | WITHDRAWN
-"""Reasons of a desired owner that only repeats the last known owner. If the bundle is elsewhere, it stays there."""
+"""Reasons of a desired owner that only repeats the last known owner. If another broker has the bundle, the bundle stays
+on that broker."""
 
 LISTENER_TIMEOUT = 1.0
 """Seconds that a `BeforeUnload` listener may delay an unload."""

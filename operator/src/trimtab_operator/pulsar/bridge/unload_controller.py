@@ -84,7 +84,7 @@ class UnloadController:
         ownership = OwnershipSource(unbudgeted, lambda: list((cluster.link.ids or {}).values()), cluster.clock)
         self._ownership, self._unload = ownership, BundleUnload(cluster, unbudgeted, ownership)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._ranges: dict[str, tuple[str, str]] = {}  # those of bundles being moved, by bundle name
+        self._ranges: dict[str, tuple[str, str]] = {}  # ranges of the bundles being moved, by bundle name
         self._backoff = Backoff(cluster.clock)
 
     def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
@@ -191,8 +191,9 @@ def _just_discovered(record: BundleRecord) -> bool:
 
 
 def _priority(record: BundleRecord) -> tuple[bool, bool, float, str]:
-    """Sort key: bundles whose topics may be closed, then desired owners that people wrote, then others; each by time.
+    """Sort key: bundles whose topics may be closed, then those with a desired owner that a person wrote, then others.
 
+    Within each of the three groups, the oldest assignment comes first.
     Topics may be closed if the desired owner is the broker that was releasing the bundle. Their clients then have no
     service.
     """

@@ -26,7 +26,7 @@ class UnloadResult(StrEnum):
     UNASSIGNED = "Unassigned"
     """The bundle was released, and no broker took it in time."""
     RETURNED = "Returned"
-    """The old owner became the owner again before it had released the bundle. Another broker got the bundle."""
+    """The old owner became the owner again before it had released the bundle. Trimtab moved it to another broker."""
     STALE = "Stale"
     """Pulsar no longer has a bundle with these boundaries."""
     INACTIVE = "Inactive"

@@ -147,7 +147,7 @@ def _topic_load(name: str, bundle: str, figures: Mapping[str, Any]) -> TopicLoad
 
 
 def _rate(value: Any) -> float:
-    """A rate. NaN, infinity and negative values count as 0, as in Prometheus."""
+    """A rate. NaN, infinity and negative values count as 0, as with topics in Prometheus."""
     found = float(value or 0)
     return found if 0 <= found < math.inf else 0.0
 

@@ -227,7 +227,7 @@ class ClientCredentials:
         self._token, self._was_refused, self._problem = token, False, None
 
     def _fail(self, problem: PulsarError) -> None:
-        """Record why there is no new token. A new problem is logged: requests succeed while the old token is valid."""
+        """Record why there is no new token. Log a new problem, as requests succeed while the old token is valid."""
         if str(problem) != str(self._problem):
             log.warning("Pulsar: no new token: %s", problem)
         self._problem, self._not_before = problem, self.clock() + RETRY_AFTER

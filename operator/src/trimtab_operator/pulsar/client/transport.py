@@ -2,7 +2,7 @@
 
 Redirects (307) keep the method. They are followed only to the hosts and ports of brokers that Pulsar lists, and only if
 the administrator allows these addresses. So a token never reaches another server. A request is retried only after a 401
-with an outdated token, because Pulsar did not execute it. `Budget` limits the requests per second.
+with an outdated token: Pulsar has not executed such a request. `Budget` limits the requests per second.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ class Transport:
     def learn(self, broker: str, found: Any) -> str:
         """Remember and return the https base URL of `broker`. found: the answer to its `lookup_of`.
 
-        Empty if the answer has none, or if it names another broker because this one has just stopped.
+        Empty if the answer has no https URL, or if it names another broker because `broker` has just stopped.
         """
         url = api.https_url(found)
         own, others = _address(f"//{broker}")[0], {_address(f"//{other}")[0] for other in self._listed}

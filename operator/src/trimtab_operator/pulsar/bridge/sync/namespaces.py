@@ -197,7 +197,7 @@ class NamespaceSync:
         return done
 
     async def _absent(self, namespace: str) -> bool:
-        """Synchronize a namespace that Pulsar does not have: delete its objects, or create it."""
+        """Synchronize a namespace that Pulsar does not have: delete its objects, or create it in Pulsar."""
         changes = absent_namespace_changes(self._records(namespace), self.cluster.now())
         if changes.create_in_pulsar is not None:
             return await self._create(changes.create_in_pulsar)
