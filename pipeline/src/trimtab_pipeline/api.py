@@ -60,7 +60,7 @@ class SourceMisconfiguredError(SourceUnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The brokers and bundles that have Kubernetes objects, in the rows of the resulting `ClusterLoad`.
+    """The brokers and bundles that have Kubernetes objects, in the order of the rows of the resulting `ClusterLoad`.
 
     brokers:        names of the Broker objects (n); `pods`: the label ``pod`` of each broker's metrics.
     declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit applies.

@@ -8,9 +8,10 @@ A pattern is ``[scheme://]host[:port]``:
     host    a name or an address, where ``*`` stands for one or more characters, dots included; ``[::1]`` for IPv6
     port    a number, or ``*`` for any; any if absent
 
-The URL that is checked is the URL that is used: it is parsed, compared, and built again from its parts. Short names of
-Services are completed first (``prometheus`` and ``prometheus.monitoring`` become ``prometheus.messaging.svc`` and
-``prometheus.monitoring.svc``), because a resolver would also search domains outside of the cluster.
+The URL that is checked is the URL that is used: it is parsed, compared, and built again from its parts. If no pattern
+allows a short name of a Service as it is written, the name is completed and compared again. For a policy in namespace
+``messaging``, ``prometheus`` becomes ``prometheus.messaging.svc``, and ``prometheus.monitoring`` becomes
+``prometheus.monitoring.svc``. A resolver would also search domains outside of the cluster.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class SplitController:
         await _safely("numbers of bundles", self._counts.publish())
 
     async def _handle(self, record: SplitRecord) -> None:
-        if record.begun:  # a store may not show yet that it has ended
+        if record.begun:  # a store may not show yet that the split has ended
             cluster = self.cluster
             record = split_record(await cluster.api.get(BUNDLE_SPLITS, cluster.namespace, record.name))
         if record.finished:
@@ -214,7 +214,7 @@ class SplitController:
         await self._finish(replace(record, conditions=tuple(conditions)), Phase.FAILED, reason, text)
 
     async def _owned(self, record: SplitRecord, space: TopicNamespaceRecord | None) -> SplitRecord:
-        """The record with its TopicNamespace as owner. The bundle can't own it, because the bundle is deleted first."""
+        """The record, owned by its TopicNamespace. The bundle can't own it, because the split deletes the bundle."""
         if record.owned or space is None or not space.uid:
             return record
         owner = owned_by(space.name, space.uid)

@@ -197,7 +197,7 @@ class PulsarSplitExecutor:
         return positions
 
     async def _cut(self, order: SplitOrder, space: _Space, seen: PulsarSplitObservation) -> None:
-        """Have Pulsar cut the first part that is not as ordered: at all positions, or at one if it refuses several."""
+        """Cut the first part that is not as ordered: at all positions, or at one if Pulsar refuses several."""
         (lower, upper), positions = next(iter(cuts(order, seen).items()))
         bundle = space.bundle(lower, upper)
         topics = await self._topics(bundle)

@@ -57,8 +57,8 @@ async def admit(
 ) -> list[HeldBack | None]:
     """Return for each of `requests` why it must wait, or None if it was charged and may be written now.
 
-    written: as in `budget_left.pending_by_namespace`. While the account can't be read or stored, only moves that no
-    budget holds back may be written.
+    written: as in `budget_left.pending_by_namespace`. While the `BudgetAccount` can't be read or stored, only moves
+    that no budget holds back may be written.
     """
     if not requests or ((rules := rules_of(cluster, settings)).empty and settings.budget is None):
         return [None] * len(requests)

@@ -24,8 +24,8 @@ class Prices:
     """Prices of moves of the m bundles of one policy. The rows are those of the load that the prices were made from.
 
     rows: row of each bundle (Pulsar's spelling). namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,)
-    percent of the clients, NaN where they were not measured. gaps: seconds by namespace; NaN where nothing measures
-    moves.
+    percent of the policy's and of the namespace's clients that the bundle has, NaN where they were not measured.
+    gaps: seconds by namespace; NaN where nothing measures moves.
     """
 
     rows: Mapping[str, int]
@@ -72,8 +72,9 @@ def _percent(sessions: FloatArray, total: FloatArray) -> FloatArray:
 def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
     """Seconds for which the next move of a namespace's bundle is expected to cut publishers off.
 
-    It is the mean of the latest measured moves, because gaps are summed. A move without publishers counts as 0. Before
-    the first measured move it is `USUAL_GAP`. costs: None where nothing measures moves; the result is then NaN.
+    The result is the mean of the latest measured moves, not the median, because a budget adds the gaps up. A move
+    without publishers counts as 0. Before the first measured move the result is `USUAL_GAP`. costs: None where nothing
+    measures moves; the result is then NaN.
     """
     if costs is None:
         return float("nan")

@@ -308,7 +308,7 @@ class ClusterState:
         return {space.full_name: space.move_costs for space in spaces} if self.link.linked else None
 
     def forgotten(self) -> frozenset[str]:
-        """Brokers without a bundle whose pod or address has been gone for longer than the policy's `forgetAfter`."""
+        """Brokers to forget: they have no bundle, and their pod or address has been gone for `forgetAfter`."""
         brokers, now = self.stores.brokers.items, self.clock()
         self.podless.update([b.name for b in brokers.values() if self._stands_for_something(b)], brokers, now)
         if not self.podless.since:

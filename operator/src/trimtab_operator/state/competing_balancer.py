@@ -1,8 +1,9 @@
 """A competing balancer: when its changes count as competition, and when the policy stands down. Pure.
 
 Two balancers that undo each other's moves never stop, and every move disconnects clients. So the policy stands down
-after `limits.maxUndoneMoves` of its moves were undone within an hour: it only shows its plans. The first such pause
-lasts half an hour. Each further pause lasts twice as long as the one before, up to 8 hours.
+after `limits.maxUndoneMoves` of its moves were undone within an hour: it only shows its plans. The first time lasts
+half an hour. Each further time lasts twice as long as the one before, up to 8 hours. If the policy has not stood down
+for a day, the next time lasts half an hour again.
 """
 
 from __future__ import annotations

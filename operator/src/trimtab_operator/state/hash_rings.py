@@ -1,9 +1,9 @@
 """The hash ring of each TopicNamespace: ranges that no Bundle covers, and Bundles that overlap others.
 
 Bundles overlap when a person creates one in addition to the existing ones. Of two bundles that overlap, only one has a
-place on the ring: the one with an owner, else the one that its TopicNamespace created, else the older one. The other
-gets no owner, because otherwise the same hashes would have two owners. An owner that a person writes for it is
-withdrawn, unless a broker takes the bundle first. A child of a split does not count while its parent exists.
+place on the ring: the one with an owner, else the one that the operator created, else the older one. The other gets no
+owner, because otherwise the same hashes would have two owners. If a person writes an owner for it, the operator
+withdraws that owner, unless a broker takes the bundle first. A child of a split does not count while its parent exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ring:
 
     bundles: number of bundles. gaps: ranges (lower, upper) that no bundle covers, ascending.
     overlaps: by name of each bundle without a place, the name of a bundle that overlaps it and has a place.
-    served: names of the bundles without a place that a broker serves nevertheless.
+    served: names of the bundles that have no place, but that a broker serves.
     """
 
     bundles: int

@@ -182,7 +182,10 @@ def _overlap(
 
 
 def _left_over(brokers: Iterable[BrokerRecord], standing: Sequence[Claim]) -> dict[str, str]:
-    """For each broker whose pod is gone, the policy that had it, else the oldest one that does not select by name."""
+    """The policy of each broker whose pod is gone: the policy that had it, else the oldest one.
+
+    A policy that selects brokers by name gets none of these brokers.
+    """
     running = [claim.policy for claim in standing if claim.names is None]
     found = {b.name: b.policy if b.policy in running else next(iter(running), "") for b in brokers}
     return {name: policy for name, policy in found.items() if policy}

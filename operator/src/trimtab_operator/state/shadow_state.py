@@ -4,8 +4,8 @@ Virtual owners are those that the policy's moves would have set. Only those that
 The ConfigMap has room for 20,000 of them. If even more differ, none are stored, and the comparison begins anew after a
 restart.
 
-The state is stored in each cycle that moves something, virtually or really, and every `STORE_EVERY`. A restart loses
-the usage of both sides since the state was last stored, but no move.
+The state is stored when a comparison begins, in each cycle that moves something, virtually or really, and every
+`STORE_EVERY`. A restart loses the usage of both sides since the state was last stored, but no move.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trimtab_strategies.counterfactual.ownership import VirtualOwner
 _KEY = "shadow.json.gz"
 
 STORE_EVERY = 600.0
-"""Seconds after which figures are stored."""
+"""Seconds after which the state is stored even if nothing moved."""
 
 Displaced = Mapping[str, VirtualOwner]
 """The virtual owners that are not the real ones, by bundle (Pulsar's spelling)."""
@@ -102,7 +102,7 @@ def fingerprint(*specs: Mapping[str, Any]) -> str:
 
 
 def _events(state: ShadowState) -> tuple[object, ...]:
-    """What is stored immediately when it changes: virtual owners, and moves of either side."""
+    """What is stored immediately when it changes: virtual owners, moves of either side, and the comparison's begin."""
     total = state.comparison.total
     return state.of, state.comparison.since, state.displaced, total.acting.moves, total.shadow.moves
 

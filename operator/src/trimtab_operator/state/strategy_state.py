@@ -3,7 +3,8 @@
 It is small (a few numbers per broker), so it lives in the API server. Load history is in Parquet.
 
 Averages change a little in every cycle. A small change is stored only after ten minutes: with averages of that age, a
-new leader decides the same. A hit, a move, a planned destination or a new broker is stored immediately.
+new leader makes the same decisions as with the newest ones. A hit, a move, a planned destination or a new broker is
+stored immediately.
 """
 
 from __future__ import annotations

@@ -301,7 +301,7 @@ def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:
-    """Whether load or count differs from the status by a point or more. For an idle cluster nothing is written."""
+    """Whether the count differs from the status, or a load by a point or more. An idle cluster causes no writes."""
     return count != record.bundles or any(_differs(record.load.get(key), load[key]) for key in load)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP server: ``/metrics``, ``/healthz`` (the event loop runs) and ``/readyz`` (it leads or could lead)."""
+"""The HTTP server: ``/metrics``, ``/healthz`` (the event loop runs), ``/readyz`` (the process leads or could lead)."""
 
 from __future__ import annotations
 

@@ -357,11 +357,11 @@ class Metrics:
         self.api_request_seconds, self.loop_delay = process.api_request_seconds, process.loop_delay
 
     def observe_request(self, verb: str, code: str, seconds: float) -> None:
-        """Record one Kubernetes API request. It is an argument for `Api.connect(observe=...)`."""
+        """Record one Kubernetes API request. Pass this method to `Api.connect(observe=...)`."""
         self.api_request_seconds.labels(verb, code).observe(seconds)
 
     def observe_pulsar(self, call: str, code: str, seconds: float) -> None:
-        """Record one request to Pulsar. It is an argument for `pulsar.client.transport.Guards`."""
+        """Record one request to Pulsar. Pass this method to `pulsar.client.transport.Guards`."""
         self.pulsar_requests.labels(call, code).inc()
         self.pulsar_request_seconds.labels(call).observe(seconds)
 

@@ -132,7 +132,7 @@ class Renaming:
 
     def _home(self, namespace: str) -> str:
         hashed = self._hash("namespace", namespace)
-        if is_monitoring(namespace):  # the new name is also of that kind, so a replay does not move it
+        if is_monitoring(namespace):  # the new name is also of that kind, so a replay moves none of its bundles
             return f"pulsar/{hashed}:0"
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{hashed}"
 

@@ -25,7 +25,7 @@ def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
 
 
 def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`. If `short_tau` or `long_tau` of `brokers` is null, it averaged by number of samples."""
+    """The cycle at `at`. If `short_tau` or `long_tau` of `brokers` is null, its averages count samples."""
     short, long = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau"))
     rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
     return Cycle.of("", PrometheusSettings("", "", **rule), at)

@@ -69,8 +69,8 @@ DECISIONS = HistoryTable(
 )
 """Decisions, and updates of earlier decisions. ``record`` is text that only its writer understands."""
 POLICIES = HistoryTable("policies", pa.schema([("kind", pa.string()), ("hash", pa.string()), ("value", pa.string())]))
-"""The policy in force (``kind`` ``spec``) and the memory of its strategies (``memory``) as JSON, whenever they changed;
-``hash``: SHA-256 of the value."""
+"""The policy in force (``kind`` ``spec``) and the memory of its strategies (``memory``) as JSON: each when it changes,
+and both in the first cycle of an hour. ``hash``: SHA-256 of the value."""
 FINDINGS = HistoryTable("quality", QUALITY)
 """Problems of the data."""
 
@@ -100,7 +100,7 @@ class HistoryDataset:
         return self.root / "state" / self._checked(policy)
 
     def of(self, policy: str) -> PolicyDataset:
-        """The history of `policy` (``namespace/name``). Raises `ValueError` for a name that would lead outside."""
+        """The history of `policy` (``namespace/name``). Raises `ValueError` for a name that leads out of `root`."""
         return PolicyDataset(self.root / "history", self._checked(policy))
 
     def _checked(self, policy: str) -> str:

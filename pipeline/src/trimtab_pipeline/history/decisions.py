@@ -2,7 +2,7 @@
 
 A cycle's rows are its decisions, and updates of earlier decisions. Files and retention work as in the other tables.
 When a cycle decides, its load has already been written. So decisions have files of their own. If the disk can't be
-written, only the record is lost.
+written, only the record of the decisions is lost.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
 
 
 def import_window(archive: Path, root: Place) -> ExportedWindow:
-    """Unpack a ``.tar`` of `export` below `root`, with a file per hour. It does not contain the policies' state.
+    """Unpack a ``.tar`` of `export` below `root`, with a file per hour. No ``.tar`` contains the policies' state.
 
     All files are imported, or none. What a killed import left there is removed first. Raises `ExchangeError` for
     another kind of file, for a policy that already has a history, or while another import runs.

@@ -50,7 +50,7 @@ class Housekeeping:
         self._cleaned = False
 
     def tidy(self, at: float, stopping: Stopping = never) -> None:
-        """Do the work due at `at` (epoch s, of the newest cycle); drop an unfinished hour once `stopping` is true.
+        """Do the work due at `at` (epoch s, of the newest cycle). Once `stopping` is true, abandon a merge and return.
 
         Raises `OSError` when the disk can't be written. No cycle is lost then, and the next call continues. Old files
         are removed even after a failure, because a full volume has no space for an hour's file.
@@ -195,7 +195,7 @@ def _parts(table: HistoryTable, files: Sequence[HistoryFile], written: list[str]
     """The parts of `files`, file after file. See `_in_order`."""
     for file in sorted(files, key=lambda file: (not file.merged, file.order)):
         if file.place.name in written:
-            continue  # the hour's file has its rows; its removal was interrupted
+            continue  # the hour's file has the rows of this one, whose removal was interrupted
         parts = usable(file, partial(parts_of, file, table))
         if parts is not None:
             written += merged_from(file, table) if file.merged else [file.place.name]

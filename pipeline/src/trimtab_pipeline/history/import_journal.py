@@ -2,7 +2,7 @@
 
 A journal below the root lists the files before the first one is moved. The journal is removed after the last one. The
 next import removes what a killed one left. On a local file system, a lock shows whether another import still runs.
-Elsewhere only one import may run at a time.
+Elsewhere there is no lock, so the user must not run two imports at a time.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class RecordedTopics:
         self.sketches: dict[str, FloatArray] = {}
 
     def added(self, load: ClusterLoad) -> ClusterLoad:
-        """`load` with the topics that were recorded in its cycle. Also sets `sketches` to the newest ones of that time.
+        """`load` with the topics that were recorded in its cycle. Also sets `sketches` to the newest up to that cycle.
 
         sketches: by bundle, (k, 4) first hash, number of hashes, topics, bytes/s in plus out. Raises
         `ForeignFileError`.

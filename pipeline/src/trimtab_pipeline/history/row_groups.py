@@ -3,8 +3,8 @@
 Names of bundles and pods, and numbers of topics, rarely change from one cycle to the next. While such a column stays
 equal, all cycles share one array. So what was derived from it can be kept.
 
-Stored bytes could be compared without decoding them. But that takes PyArrow's metadata of columns, which ends the
-process if the metadata is damaged.
+Stored bytes could be compared without decoding them. But that needs PyArrow's metadata of columns, and PyArrow ends the
+process when it reads damaged metadata.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class StateStore:
     def write(self, brokers: pa.Table, bundles: pa.Table, at: float, *, trusted: bool = True) -> None:
         """Keep the state at `at` (epoch s, to the millisecond). trusted: whether any of its brokers is trusted.
 
-        A state that is not trusted only removes others like it: its clock may be days ahead, so all others look old.
+        A state that is not trusted removes only other untrusted states: the operator's clock may be days ahead, and
+        then all states look old.
         Raises `OSError` when the state can't be written. It then stays in memory until a later one is written.
         """
         with self._lock:

@@ -59,7 +59,7 @@ class BrokerPreset:
 def latest(series: str) -> str:
     """PromQL for those of the `series` whose newest sample is their pod's newest.
 
-    For five minutes, a server also shows the last sample of a container or replica that is gone.
+    For five minutes, Prometheus also returns the last sample of a container or replica that is gone.
     """
     return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
 
@@ -139,7 +139,7 @@ _PULSAR = BrokerPreset(
 RESOURCE_PRESETS: Mapping[str, BrokerPreset] = MappingProxyType({"kubernetes": _KUBERNETES, "pulsar": _PULSAR})
 """``kubernetes``: cores, bytes and bytes/s, with limits. ``pulsar``: percent, limit 100.
 
-The times are needed because an instant query returns samples up to 5 minutes old without their times."""
+Both query the times of samples, because an instant query returns samples up to 5 minutes old without their times."""
 
 
 def preset(name: str) -> BrokerPreset:

@@ -159,7 +159,7 @@ class PrometheusClient:
             if self._connected is None:
                 # A slow server gets no second request: that would only make it slower, and the next cycle asks anyway.
                 client = PrometheusConnect(self.url, session=self._session, timeout=self._timeout, method=self._method)
-                self._session.connect_to(self.url, self._credentials)  # instead of the client's choice
+                self._session.connect_to(self.url, self._credentials)  # replaces the client's own adapter
                 self._connected = client
             return self._connected
 

@@ -1,9 +1,9 @@
 """`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
 
 It is used for a single measurement, as in `trimtab observe`, and for the refreshes of brokers between two cycles. The
-figures are the same as on Spark, but starting Spark would take ten times as long. Each measurement has its own threads,
-so it waits for no other. They are daemon threads, so the program's exit does not wait for a server that does not
-answer.
+figures are the same as on Spark, but starting Spark would take ten times as long as the measurement. Each measurement
+has its own threads, so it waits for no other. They are daemon threads, so the program's exit does not wait for a server
+that does not answer.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def _names(rows: pa.Table) -> Iterator[tuple[str, str]]:
 def _topic_read(one: PolicyCycle, shards: Shards, hot: pa.Table) -> ReadRequest:
     """A read of the topics in `hot` bundles, on their pods.
 
-    One shard is enough for Prometheus. A broker can only report all of its topics, so reads from brokers keep `shards`.
+    One shard is enough for Prometheus, which returns only the topics of the query's namespaces. A broker always returns
+    all of its topics, so reads from brokers keep `shards`.
     """
     pods = sorted(set(hot["pod"].to_pylist()))
     apart = shards if one.settings.bundle_metrics == "statistics" else (pods,)

@@ -2,8 +2,8 @@
 
 Tasks run in that JVM's own workers (``local[N]``) or on the executors of a standalone cluster (``spark://``). The JVM
 gets little memory, the serial collector (the heap is small, and pauses do not matter), and Unix sockets to its Python
-workers (a Python task costs 5 ms instead of 24 ms over TCP). It exits when it runs out of memory, because it is not
-reliable afterwards. The next cycle then starts another one.
+workers (a Python task costs 5 ms instead of 24 ms over TCP). The JVM exits when it runs out of memory, because it is
+not reliable afterwards. The next cycle then starts another JVM.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _AT_MOST = 60.0  # seconds after which a JVM that should exit is killed even if 
 _LOOK_EVERY = 0.1
 _WORK = 0.2  # seconds; threads that run or wait for a core for less than this in `_IDLE` only do housekeeping
 _NO_PYTHON = "none"
-"""A command that does not exist. Spark would start Python to search all packages for data sources. Without this command
-it does not, which saves 70 MB. Trimtab registers its data source itself."""
+"""A command that does not exist. Spark gets it in place of the Python that it would start to search all packages for
+data sources. This saves 70 MB. Trimtab registers its data source itself."""
 
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 

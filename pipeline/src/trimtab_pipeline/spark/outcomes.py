@@ -88,7 +88,7 @@ def described(error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """The error's text. Py4J asks the JVM for it, which may have exited by then."""
+    """The error's text. To get it, Py4J asks the JVM, which may have exited by then."""
     with suppress(*SPARK_ERRORS):
         return str(error)
     return str(error.args[0])

@@ -91,7 +91,7 @@ def _last(bundles: pa.Table, state: pa.Table) -> pa.Table:
 def _times(bundles: pa.Table, times: pa.Table, at: float) -> FloatArray:
     """(n,) epoch seconds of the bundles' samples: those of their pod's own traffic, which comes from the same scrape.
 
-    A server returns samples up to 5 minutes old. A sample from the future counts as one of `at`.
+    Prometheus returns samples up to 5 minutes old. A sample from the future counts as one of `at`.
     """
     known = np.append(floats(times, "traffic_time"), np.nan)[positions(bundles["pod"], times["pod"])]
     capped: FloatArray = np.fmin(known, at)

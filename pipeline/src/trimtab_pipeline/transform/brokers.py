@@ -105,8 +105,8 @@ def _with_reports(
 class _Signals:
     """Columns of signals, with one value for each row of `targets`, in the same order.
 
-    For minutes, a server shows the raw samples of a pod that is gone. The times of its newest samples are missing then,
-    and its values count as unknown.
+    For some minutes, Prometheus returns the raw samples of a pod that is gone. Its values count as unknown if the query
+    for the times of its newest samples finds nothing.
     """
 
     def __init__(self, signals: pa.Table, targets: pa.Table) -> None:

@@ -72,8 +72,9 @@ SIGNAL_LOADS = pa.schema(
 """``loads``: the signals of the pods of a topology, and the reports of the shards.
 
 ``limit``: of a resource in `USAGE`, the value that counts as 100 %, or null. ``age`` to ``doubt``: of the pod, as
-in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` they also have ``known`` (all values of the pod by signal),
-``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or network)."""
+in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` the rows also have ``known`` (all values of the pod by
+signal), ``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or
+network)."""
 
 BROKER_LOAD = pa.schema(
     [
