@@ -1,7 +1,7 @@
 """Disruption budgets: how much moves may interrupt, how much they have spent, and when the next move fits. No I/O.
 
-A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each bound that. If both
-do, the stricter bound applies.
+A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each have a budget,
+which bounds that. If both have one, the stricter bound applies.
 
 | limit | window | counts |
 |---|---|---|
@@ -35,7 +35,9 @@ TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""Maximum number of moves of one bundle that are kept for a day: the largest bound. Forced moves may be more."""
+"""Maximum number of moves of one bundle that are kept for a day, and the largest bound that a user can set.
+
+With forced moves a bundle may move more often than this. Then the newest moves are kept."""
 
 
 class BudgetLimit(StrEnum):

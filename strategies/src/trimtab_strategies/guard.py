@@ -238,7 +238,7 @@ def _all_known(short: FloatArray) -> BoolArray:
 
 
 def mass_failure(lost: int, count: int, limits: MoveLimits) -> bool:
-    """Whether too many of `count` brokers are lost to move anything. A single lost broker is no mass failure."""
+    """Whether so many of `count` brokers are lost that nothing may move. A single lost broker is no mass failure."""
     return lost > 1 and lost / count > limits.max_lost_brokers
 
 
@@ -360,8 +360,8 @@ class MoveCaps:
     def __init__(self, brokers: int, *, budget: int, per_broker: int, receives: IntArray | None = None) -> None:
         """Allow `budget` moves, at most `per_broker` from each broker and at most `per_broker` to each.
 
-        brokers: their number. receives: lower limits (n,) of the moves to each broker (`receivable`). Drains may exceed
-        them.
+        brokers: their number. receives: maximum number of moves (n,) to each broker (`receivable`), if it is below
+        `per_broker`. Drains may exceed it.
         """
         self._budget, self._per_broker = budget, per_broker
         self._receives = np.full(brokers, per_broker) if receives is None else np.minimum(receives, per_broker)

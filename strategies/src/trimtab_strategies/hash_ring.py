@@ -31,7 +31,10 @@ class InvalidBundleNameError(ValueError):
 
 
 class BundleName(NamedTuple):
-    """The parts of ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU``: namespace, first hash, first hash after the range."""
+    """The parts of ``tenant/namespace/0xLLLLLLLL_0xUUUUUUUU``: namespace, first hash, first hash after the range.
+
+    If the upper bound is 0xffffffff, that hash belongs to the range, too.
+    """
 
     namespace: str
     lower: int

@@ -66,8 +66,8 @@ class Predictions:
     """How good a shedder's last predictions of the brokers' CPU were.
 
     judged: number of predictions compared with the measured CPU. right: ratio 0-1 of them that were at most `within`
-    points off. off: their median error in points. Both are NaN if none was judged. step: the ratio 0-1 of the usual
-    number of moves that the next plan may make.
+    points off. off: their median error in points. Both are NaN if none was judged. step: the next plan may make this
+    ratio (0-1) of the usual number of moves.
     """
 
     judged: int
@@ -176,7 +176,7 @@ class RemembersChoices(Protocol):
 
 @runtime_checkable
 class HeaviestFirst(Protocol):
-    """A placement that should choose for the heaviest of several bundles without an owner first."""
+    """A placement that should get the heaviest bundle first if several bundles have no owner."""
 
     heaviest_first: ClassVar[bool]
 

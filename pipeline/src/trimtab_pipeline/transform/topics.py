@@ -25,8 +25,9 @@ def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.
     """Add up the topics of each bundle of one policy. Takes and returns `columns.BUNDLE_SAMPLES`.
 
     Rows of bundles stay as they are, and so do the reports of the shards. times: `relations.POD_TIMES`. If no pod
-    reports a bundle, and its owner reports all of its topics, the bundle is idle: it gets a row of zeros. For topics
-    outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their number.
+    reports a bundle, although the pod of its owner reports every topic that it serves, the bundle is idle: it gets a
+    row of zeros. For topics outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their
+    number.
     """
     is_topic = bundle_samples["topic"].is_valid()
     topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
@@ -57,7 +58,7 @@ def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
 
 
 def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Bundles without a topic: no pod reported them, although their owner reports all of its topics.
+    """Bundles without a topic: no pod reports them, although the pod of their owner reports every topic it serves.
 
     Their column ``pod`` is an empty text, because no pod reports them.
     """
@@ -79,7 +80,7 @@ def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
     """The `times` of pods that are known to report all of their topics.
 
     If statistics are the source, these are the pods whose statistics were read. Otherwise they are the pods with recent
-    metrics, in shards with any topic. If a shard has no topics, perhaps its brokers do not export them.
+    metrics, in shards that report at least one topic. If a shard reports none, perhaps its brokers do not export them.
     """
     told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
     read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}

@@ -3,8 +3,8 @@
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
 - The queries about its shard got an answer.
 - Its newest samples are recent, and not from the future.
-- No container of its pod has just started, unless the broker reports its usage itself.
-- Each resource that this cluster measures is known and possible, and has a limit.
+- No container of its pod has just started. This is not required if the broker reports its usage itself.
+- Its usage of each resource that this cluster measures is known and possible, and the limit of the resource is known.
 - Its samples have not stopped, and cover enough of the window of a rate.
 
 `judged` has the same rules as `sql/trust.sql`, in numpy. `doubt_of` has the text of each code.
@@ -31,7 +31,7 @@ from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
 from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatArray
 
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
-_BUSY = 5.0  # seconds by which a busy machine may be late, however short the intervals are
+_BUSY = 5.0  # samples up to this age (seconds) never count as stopped, because a busy machine may send them late
 _BLIND = 3.0  # up to 1/3 of the window may lack samples at its end, however short the intervals are
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
@@ -46,10 +46,10 @@ class Drop(StrEnum):
     NAN = "NaN"  # samples that are not a number
     INFINITE = "Infinite"  # infinite samples
     NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
-    ABOVE_LIMIT = "AboveLimit"  # resources of brokers; used up to `Trust.above_limit`
+    ABOVE_LIMIT = "AboveLimit"  # resources of brokers with usage above their limit; used up to `Trust.above_limit`
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
     DUPLICATE = "Duplicate"  # series or rows of bundles that exist more than once, brokers that share a pod
-    UNKNOWN = "Unknown"  # bundles without a resource, topics outside all bundles
+    UNKNOWN = "Unknown"  # bundles without a Bundle object, topics outside all bundles
     GAP = "Gap"  # brokers with too few samples for a rate
     RESET = "Reset"  # brokers whose counters were reset too often
     RESTARTED = "Restarted"  # brokers whose containers have just started
@@ -69,7 +69,7 @@ def judged(loads: pa.Table, cycle: Cycle) -> pa.Table:
 
 
 def measured_resources(usage: FloatArray, present: BoolArray) -> BoolArray:
-    """(5,) resources that are measured anywhere: usage (n, 5) of the brokers that are `present` (n,).
+    """(5,) resources that are measured on any of the brokers that are `present` (n,). usage: (n, 5).
 
     CPU and memory always count: if one is measured nowhere, no broker is trusted. Otherwise a full broker would look
     empty as soon as its memory is not measured.
@@ -177,7 +177,7 @@ def doubt_of(row: Row, cycle: Cycle) -> Doubt:
 
 
 def dropped(loads: pa.Table) -> Counter[str]:
-    """Number of brokers, resources and series in `relations.BROKER_LOAD` that are not used, by `Drop`."""
+    """Number of brokers, resources and series of `relations.BROKER_LOAD`, unused or above a limit, by `Drop`."""
     drops = (_KINDS[code].drop for code in loads["doubt"].drop_null().to_pylist())
     counts = Counter(str(drop) for drop in drops if drop is not None)
     usage, limit = (block(loads, names)[loads["present"].to_numpy().astype(bool)] for names in (USAGE, LIMITS))

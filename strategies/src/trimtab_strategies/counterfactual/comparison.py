@@ -7,7 +7,7 @@ differences is above zero by more than two standard errors:
     d = cost of acting - cost of the shadow         for each of the last `JUDGED` whole days
     mean(d) - 2 sd(d) / sqrt(days) > 0
 
-A day counts as whole if half of it was measured. Usage counts only while it is known for both policies.
+A day counts as whole if at least half of it was measured. Usage counts only while it is known for both policies.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ class VirtualOwners:
     def rows(self, load: ClusterLoad, *, real: bool = False) -> IntArray:
         """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
 
-        real: use the real owners of all bundles. As long as nothing changes, the result is the same read-only array.
-        Callers recognise unchanged owners by that.
+        Pinned bundles have their real owners. real: use the real owners of all bundles. As long as nothing changes, the
+        result is the same read-only array. Callers recognise unchanged owners by that.
         """
         ids = numbers(load.brokers.names, self.brokers)
         new = load.bundles.names is not self.names

@@ -37,7 +37,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Lookaround:
-    """A place where a match of `part` begins, or ends if `behind` is set. If `negated` is set: a place without one."""
+    """A place where a match of `part` begins, or ends if `behind` is set. If `negated` is set: where no match does."""
 
     part: Part
     behind: bool

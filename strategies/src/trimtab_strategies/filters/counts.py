@@ -1,6 +1,7 @@
-"""Counts the topics, and the bundles of a namespace or group, on each broker. Namespaces' preferences use the numbers.
+"""Counts the topics, and the bundles of a namespace or group, on each broker.
 
-Everything is counted once per snapshot, and updated as bundles are placed.
+The filters and the preferences of namespaces use these numbers. Everything is counted once per snapshot, and updated as
+bundles are placed.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class BundlesPerBroker:
 
 
 class NamespacePreferences:
-    """What namespaces prefer among the brokers that they may have: those of their zone, or with the fewest bundles.
+    """What namespaces prefer among the brokers they may have: those in their zone, or with the fewest of their bundles.
 
     A preference removes brokers only while others are left, so it never leaves a bundle without an owner. Pulsar has no
     such preferences. Its modular manager spreads all namespaces or none (loadBalancerDistributeBundlesEvenlyEnabled),

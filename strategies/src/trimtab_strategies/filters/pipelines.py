@@ -186,7 +186,10 @@ class ActiveSelection(ABC):
         return frozenset(bundle for name, bundle in topics if name.startswith("non-persistent://"))
 
     def _apart(self, bundle: int) -> Rule:
-        """Anti-affinity: the brokers with the fewest of the group, among the failure domains with the fewest of it."""
+        """Anti-affinity: the brokers with the fewest namespaces, or bundles, of the group.
+
+        With `failure_domains`, they are chosen among the brokers of the failure domains with the fewest.
+        """
         counts = self.counts.of_group(self._group(bundle), by_bundle=self._group_by_bundle)
 
         def apart(rows: IntArray) -> BoolArray:

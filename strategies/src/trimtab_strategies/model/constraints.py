@@ -49,8 +49,8 @@ class NamespacePolicy:
 
     isolation:           the brokers that may own them; None: any that is not the primary of another namespace.
     anti_affinity_group: namespaces of one group are kept apart, by failure domain if brokers have one; empty if none.
-    unload:              whether its bundles may move. last: whether they move only if a plan without them would move
-                         nothing.
+    unload:              whether its bundles may move. last: whether they move only if a plan without them would
+                         neither move nor split a bundle.
     spread:              whether its bundles are spread evenly over brokers, by number.
     zone:                failure domain whose brokers get its bundles while they have room; empty if none.
     """

@@ -169,7 +169,7 @@ class Rejected:
 class Candidates:
     """The possible destinations of one move.
 
-    before: weighted usage (percent) of the source at that point of the plan. after: that of the destination with the
+    before: weighted usage (percent) of the source just before this move. after: that of the destination with the
     bundle. rejected: the least used of the other brokers, by usage. others: the remaining brokers, by reason.
     """
 

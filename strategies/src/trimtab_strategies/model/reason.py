@@ -90,7 +90,7 @@ class Reason(StrEnum):
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
     RAMPING_UP = "RampingUp"  # the broker started lately, and receives fewer bundles per cycle
     NOT_READY = "NotReady"  # the broker is not ready
-    MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would make it worse
+    MASS_FAILURE = "MassFailure"  # so many brokers are missing that moves would do harm
     STORE_NOT_SYNCED = "StoreNotSynced"  # the operator's data about the bundles is incomplete or old
 
     # how a move ended

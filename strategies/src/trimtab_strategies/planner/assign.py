@@ -49,9 +49,9 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
     brokers `rng` picks one with the fewest bundles. `reason` is the reason of every move. A bundle that no broker may
     have (by `selection`, or by the rules of its namespace) waits.
 
-    restarted: names of the brokers that have already restarted in a rolling restart that still goes on. The least used
-    of them gets a bundle first, if that broker stays below `OVERLOAD_LINE`. From any other broker, the bundle would
-    soon have to move again.
+    restarted: names of the brokers that have already restarted in a rolling restart that still goes on. A bundle goes
+    to the least used of these brokers that may have it and that stay below `OVERLOAD_LINE`. If there is none, the
+    placement decides. From a broker that has not restarted yet, the bundle would soon have to move again.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)
@@ -156,7 +156,7 @@ class _Housing:
 
 
 def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
-    """The cluster with an estimated load for brokers (names) that `restarted` so recently that they have no samples.
+    """The cluster with an estimated load for brokers (names) that `restarted` and whose data is not trusted yet.
 
     The load of such a broker is the expected load of its bundles. Limits that it lacks are medians of trusted brokers.
     """

@@ -210,9 +210,9 @@ def _shed_and_place(
 ) -> tuple[Shedding, list[Move]]:
     """The shedder's result, and the moves that follow from it.
 
-    If every other broker would be more used with a bundle than the bundle's owner is now, the shedder runs again
-    without that bundle, on the same memory. Otherwise a broker with one huge bundle would offer it in every cycle and
-    keep its small ones.
+    If no broker can take a bundle, for example because each would then be more used than the bundle's owner is now, the
+    shedder runs again without that bundle, on the same memory. Otherwise a broker with one huge bundle would offer it
+    in every cycle and keep its small ones.
     """
     restricted = placing.choosing.selecting is not None and isinstance(shedder, ChoosesDestinations)
     destinations = placing.choosing.destinations(cluster) if restricted else None

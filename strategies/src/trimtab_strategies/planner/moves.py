@@ -3,10 +3,12 @@
 A move is made only if it improves the balance: with the bundle, the destination must stay below the source's current
 usage. So two strategies that disagree can't pass a bundle back and forth. A broker that should give bundles away
 receives none. Otherwise bundles would move in a circle among almost equal brokers. After a swap, both brokers must be
-below the source's current usage. A swap is made as a whole or not at all. There are two exceptions. If a user fixed a
-broker's weight, the destination may end up more used than the source, up to `OVERLOAD_LINE`. A `judged` unload is not
-checked for load, because its shedder has computed the load after the move. But if a bundle that should have left the
-destination could not leave it, a judged move of a single bundle to this destination is checked.
+below the source's current usage. A swap is made as a whole or not at all.
+
+The rules about usage have two exceptions. If a user fixed a broker's weight, the destination may end up more used than
+the source, up to `OVERLOAD_LINE`. A `judged` unload is not checked for load, because its shedder has computed the load
+after the move. But if a bundle that should have left the destination could not leave it, a judged move of a single
+bundle to this destination is checked.
 """
 
 from __future__ import annotations
@@ -89,7 +91,7 @@ class MovePlanner:
         """The first offer of each broker, busiest broker first, then the second offers. So caps affect all equally.
 
         Judged moves off a broker that is the destination of another judged move come before all others: they make room
-        for its bundle.
+        for the bundle of that other move.
         """
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage, filled = self.predicted.pressure(sources), {unload.destination for unload in unloads if unload.judged}

@@ -63,7 +63,7 @@ class PredictedLoad:
         return replace(self._before, brokers=brokers)
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), NaN if unknown. At least 0: by rounding, an empty broker's may be below 0."""
+        """Usage in percent (n, 5), NaN if unknown. At least 0, although rounding errors may make it less."""
         return np.maximum(measured_percent(self._usage, self._before.brokers.limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
@@ -99,7 +99,7 @@ class PredictedLoad:
         return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
-        """Whether both brokers stay below the usage of `source` if `load` (5,), also partly negative, is shifted.
+        """Whether both brokers stay below the usage of `source` if `load` (5,) is shifted. Parts may be negative.
 
         line: as for `better`.
         """

@@ -72,8 +72,8 @@ from trimtab_strategies.usage import Weights, both_directions, broker_usage
 class Pairs:
     """Pairs of brokers. names, score: those of the brokers that take part (k,).
 
-    idle, busy: positions of each pair's brokers, the widest pair first. If their number is odd, the middle broker is
-    paired with itself. apart, far: whether each pair differs by the low, or the high threshold.
+    idle, busy: positions of each pair's brokers, the widest pair first. If k is odd, the middle broker is paired with
+    itself. apart, far: whether each pair differs by the low, or the high threshold.
     """
 
     names: list[str]

@@ -7,7 +7,7 @@ Formula. u = weighted maximum of the resources' percent; ema = history * ema + (
 A broker sheds when ema >= a + t; wanted = throughput * (ema - a - t + 0.05), where throughput is what the broker itself
 reports. Its bundles leave in descending short-term throughput until `wanted` is reached. At least one leaves, so more
 than `wanted` may leave. With `lower_boundary`, if no broker sheds and some broker is more than t below the average, the
-busiest broker sheds half of t.
+busiest broker sheds t / 2 of its throughput.
 
 When it helps. In any cluster of similar brokers. This shedder is Pulsar's default up to 4.x, so many people know how it
 behaves.
@@ -131,7 +131,7 @@ class _ThresholdView:
         return sorted_out(found)
 
     def lower(self, ema: FloatArray, before: Shedding) -> Shedding:
-        """The busiest broker sheds half the threshold if some broker is below the average minus the threshold."""
+        """The busiest broker sheds throughput * t / 2 if some broker is below the average minus the threshold t."""
         floor = mean(ema) - self.threshold
         many = np.array([len(self.cluster.bundles.owned_by(int(row))) > 1 for row in self.brokers], dtype=bool)
         may = many & (ema > floor)

@@ -230,7 +230,7 @@ class Relief:
         return None
 
     def _not_considered(self) -> Iterator[int]:
-        """The low broker's remaining bundles, from where the last swap stopped, or from the first one."""
+        """The low broker's bundles from where the last swap stopped; with `rewinds`, all that it still has."""
         assert self._returning is not None
         if self.cycle.settings.rewinds:
             yield from (bundle for bundle in self._returning if bundle not in self._returned)

@@ -12,20 +12,21 @@ burst of one minute never leads to a plan. A plan pays when
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
-Points above 85 % usage count three times, points above 95 % twenty times. A difference is expected to last as long as
-it has lasted: the length of the window. After eight minutes it is expected to last an hour, within a campaign at least
-20 minutes. So a difference of twelve points leads to a plan after eight minutes, one of 45 points after two or three.
-If the load of the whole cluster has just begun, or all brokers have just started, a difference is due to placement and
-not to the load of one bundle. So it is expected to last at least 20 minutes, too.
+If the broker's bundles alone explain most of its usage, points above 85 % usage count three times, and points above
+95 % twenty times. A difference is expected to last as long as it has lasted: the length of the window. After eight
+minutes it is expected to last an hour. Within a campaign, each difference is expected to last at least 20 minutes. So a
+difference of twelve points leads to a plan after eight minutes, one of 45 points after two or three. If the load of the
+whole cluster has just begun, or all brokers have just started, a difference is due to placement and not to the load of
+one bundle. So it is expected to last at least 20 minutes, too.
 
 Two rules make Trim patient.
 
 1. It remembers spikes for an hour. A broker's excess begins a little above `hot` points, and ends at about half of
-   that. An excess that ends by itself is a spike. So is a time in which a broker was as far below the median broker.
-   After a spike, a difference is a cause only if it lasts one and a half times as long as the longest spike, plus a
-   minute. For a broker that is above 85 % for the whole window, eight minutes always suffice. Within a campaign, spikes
-   do not matter. A background (CPU that no bundle explains) that rises and falls again is a spike, too. It counts even
-   if bundles move meanwhile, but not if it falls within a campaign.
+   that. An excess that ends by itself is a spike. So is a time in which a broker was below the median broker by as many
+   points. After a spike, a difference is a cause only if it lasts one and a half times as long as the longest spike,
+   plus a minute. For a broker that is above 85 % for the whole window, eight minutes always suffice. Within a campaign,
+   spikes do not matter. A background (CPU that no bundle explains) that rises and falls again is a spike, too. It
+   counts even if bundles move meanwhile, but not if it falls within a campaign.
 2. Unusual load must last longer, unless its broker is above 85 %. A background above the usual one must last seven
    minutes. In its first half hour Trim knows of few spikes. So in this time, load above the bundles' usual load (see
    `replay`) must last twelve minutes. If the load of the whole cluster has just begun, no load is unusual.
@@ -39,12 +40,12 @@ A difference that a change of owners causes is no spike:
 A small difference that stays is a cause, too. After an hour, two thirds of `hot` and `apart` suffice. During that hour
 the limits fall in proportion.
 
-These rules do not apply when Trim fills a broker that has hardly any bundles: that broker is empty whatever the load
-does. It is filled after two minutes.
+The two rules of patience do not apply when Trim fills a broker that has hardly any bundles: that broker is empty
+whatever the load does. It is filled after two minutes.
 
 Stored in the strategy's `memory` (all times are epoch seconds):
 
-- ``brokers.since``, ``brokers.below``: since when a broker is in excess, or as far below the median broker;
+- ``brokers.since``, ``brokers.below``: since when a broker is in excess, or below the median broker by as much;
 - ``brokers.calm``: its usual background, in percent;
 - ``brokers.loud``: since when its background is above the usual one;
 - ``brokers.answered``: time of a plan that touched the broker since ``brokers.loud``;

@@ -57,7 +57,7 @@ from trimtab_strategies.shedding.trim.samples import NEW_ROW
 
 _FEW_SAMPLES = 3  # with fewer samples a ratio is very uncertain
 _SETTLED = 8  # with more samples than this the ratio changes slowly
-_FOLLOWS = 0.004  # a settled ratio changes by at most this share of itself per minute
+_FOLLOWS = 0.004  # a ratio follows a clearly different median by at most this share of itself per minute
 _OUTLYING = 1.5  # a sample counts as at most this many standard deviations from the ratio
 _ELSEWHERE = 2.0  # the median of the recent samples is clearly different if it differs by this many of its errors
 _BY_CHANCE = 3.0  # the ratio of one of n brokers may differ by sqrt(3 ln(n)) errors by chance

@@ -130,7 +130,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: as its kind, at most its CPU minus what its bundles use."""
+        """Cores (n,) that each broker uses without load: as many as its kind, at most its CPU less its bundles' CPU."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own

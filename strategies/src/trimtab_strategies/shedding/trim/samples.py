@@ -35,7 +35,7 @@ NEW_ROW = 55.0
 REPLAYED = 8
 """The number of newest rows that are replayed. Rows that `fill` added are kept only among these."""
 
-_GAP = 1.5  # rows older than this many times the ring's span are dropped
+_GAP = 1.5  # rows older than this many times `SampleRing.rows` minutes are dropped
 
 Names = tuple[str, ...]
 Places = npt.NDArray[np.int64]
@@ -67,7 +67,7 @@ class CycleSamples:
 
     @classmethod
     def measured(cls, time: float, brokers: Brokers, bundles: Names, load: SmallFloatArray) -> Self:
-        """`of` with the `load` of the bundles."""
+        """Like `of`, but with the `load` of the bundles in place of `newest`."""
         traffic = sampled(brokers.traffic)
         believed = brokers.ready & brokers.trusted & (brokers.limit[:, CPU] > 0)
         believed &= np.isfinite(brokers.usage[:, CPU]) & np.isfinite(traffic).all(axis=1)  # either alone would mislead
@@ -226,7 +226,7 @@ class SampleRing:
     def _room(self, now: float) -> tuple[list[int], int]:
         """The rows to keep when a sample of `now` is added, and how many samples its row then has.
 
-        0 samples: it is not added, because `now` is not newer.
+        0 samples: the sample is not added, because `now` is not after the newest sample.
         """
         kept = [row for row, start in enumerate(self._starts) if start > now - self.span]
         if now <= self.newest:

@@ -1,11 +1,11 @@
 """Scores Trim's predictions: compares the CPU predicted for each broker of a plan with the CPU measured later.
 
-A prediction is due three minutes after its plan, unless another plan has touched the broker since. It counts only if
-the broker then has the bundles that the plan gave it, and no move from or to it is pending. So nothing is learned in
-mode DryRun, or when a move failed or is late. The measured value is the median of these three minutes, because plans
-predict from medians, too. A prediction is right if it is within 3 points. `step` is the ratio of the usual number of
-moves that the next plan may make. If fewer than 70 % of the last 20 predictions (at least 10) are right, `step` halves,
-down to an eighth. Otherwise it doubles, up to one.
+A prediction is due three minutes after its plan. If another plan touches the broker before that, a new prediction
+replaces the old one. When a prediction is due, it counts only if the broker has the bundles that the plan gave it, and
+no move from or to the broker is pending. So nothing is learned in mode DryRun, or when a move failed or is late. The
+measured value is the median of these three minutes, because plans predict from medians, too. A prediction is right if
+it is within 3 points. The next plan may make `step` times the usual number of moves. If fewer than 70 % of the last 20
+predictions (at least 10) are right, `step` halves, down to an eighth. Otherwise it doubles, up to one.
 
 An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
 

@@ -66,7 +66,7 @@ from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
 
 _ROLLOUT = 900.0  # if two brokers leave within so many seconds, that is a rollout
 _OUTLASTS = 1.5  # a rollout ends after this multiple of the longest pause between departures
-_SCORED_AHEAD = 2.0  # minutes after a plan that its predictions are for: the middle of three
+_SCORED_AHEAD = 2.0  # a plan predicts the CPU so many minutes later: in the middle of the three measured minutes
 
 
 class TrimParams(StrategyParams):

@@ -40,7 +40,7 @@ LASTS = 2
 
 _SMALLEST_CHILD = 6.0  # points that a child should have
 _HEAVIEST = 0.75  # ratio of the load that one child may keep
-_CHILD_OF_LEVEL = 0.3  # ratio of the level that a child should have, if that is more
+_CHILD_OF_LEVEL = 0.3  # ratio of the level that a child should have, if that is more than `_SMALLEST_CHILD`
 
 
 class TrimSplitterParams(StrategyParams):
@@ -49,7 +49,7 @@ class TrimSplitterParams(StrategyParams):
     least: Annotated[float, Field(gt=0, le=100)] = 15
     """Percentage points of usage that a bundle adds to an average broker. Smaller bundles are not split."""
     above: Annotated[float, Field(gt=0, le=100)] = 15
-    """Percentage points above the level. A bundle is split only if every broker would be that far above with it."""
+    """Percentage points above the level. A bundle is split only if every broker with it would be that far above."""
     hot_topic_percent: PositivePercent = 50
     """Percent of the bundle's load above which a single topic makes a split useless."""
     max_children: Annotated[int, Field(ge=2, le=256)] = 16

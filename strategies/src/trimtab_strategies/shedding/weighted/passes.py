@@ -278,7 +278,10 @@ class _Relief:
 
 
 def _worthwhile(sides: Sides, heavy: FloatArray) -> bool:
-    """Whether the room is a large enough part of the excess, or fits an average task. It prevents many tiny moves."""
+    """Whether the room is a large enough part of the excess, or an average task fits into it.
+
+    This test prevents many tiny moves.
+    """
     return len(heavy) > 0 and sides.room >= min(sides.excess * CRUMB, float(heavy.mean()))
 
 

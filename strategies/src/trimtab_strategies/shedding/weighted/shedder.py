@@ -241,7 +241,7 @@ class _WeightedView:
         return np.where(np.abs(errors) * 100 > band, way, 0.0)
 
     def on_side(self, side: FloatArray, way: int, errors: Mapping[str, float]) -> list[bool]:
-        """The brokers (mask, n) on the side `way`: -1 to relieve, 1 to fill. All with a fixed weight are included."""
+        """The brokers (mask, n) on the side `way`: -1 to relieve, 1 to fill; and all brokers with a fixed weight."""
         there = (side == way).tolist()
         return [name not in errors or is_there for name, is_there in zip(self.names, there, strict=True)]
 
