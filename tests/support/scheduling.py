@@ -1,7 +1,7 @@
 """How `make test` distributes test files over workers: file by file, but files with a shared cluster stay together.
 
 A shared cluster is a fixture that takes ten seconds or more on two cores to start, and lives as long as its worker. If
-its files were spread over several workers, each of these would start the cluster again.
+the files that use it were spread over several workers, each worker would start the cluster again.
 """
 
 from __future__ import annotations

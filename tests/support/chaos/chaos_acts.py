@@ -224,7 +224,7 @@ class Acts:
         return self._for_a_while(lambda: world.kill(broker, delete_pod=delete_pod), lambda: world.revive(broker))
 
     def _bundle(self, pick: float) -> str:
-        """Choose among those that exist at that moment."""
+        """Name of the bundle that `pick` selects (ratio 0-1) among those that exist now."""
         names = list[str]()
         insist(lambda: names.extend(sorted(self.stage.listed("bundles"))))
         return names[int(pick * len(names))]

@@ -24,8 +24,8 @@ TICK = 0.1
 READY_WITHIN = 90.0
 """Seconds for two operators to start, and for one to lead."""
 SETTLED_WITHIN = 75.0
-"""Seconds after the last fault until all must be settled. First, API server, operators and a JVM start, and an operator
-gets the Lease."""
+"""Seconds after the last fault until all must be settled. They include the start of the API server, of operators and of
+a JVM, and the time until an operator gets the Lease."""
 
 
 @dataclass
@@ -81,7 +81,7 @@ def play(binaries: KubeBinaries, prometheus: Path, folder: Path, schedule: Sched
         left = _wait(stage, SETTLED_WITHIN, lambda: list(unsettled(stage, calm)))
         watch.note("settling")
         late = [f"not settled after {SETTLED_WITHIN:.0f} s: {text}" for text in left]
-        outcome.broken += [] if stage.crew.broken else late  # waiting would be pointless
+        outcome.broken += [] if stage.crew.broken else late  # after a bad exit `_wait` did not wait
         _judge(stage, acts, outcome)
         watch.note("judging")
     outcome.broken += stage.crew.complaints()
@@ -139,7 +139,10 @@ def _revive(stage: ChaosCluster) -> None:
 
 
 def _wait(stage: ChaosCluster, within: float, missing: Callable[[], list[str]]) -> list[str]:
-    """Wait until nothing is `missing`; returns what still is after `within` seconds."""
+    """Wait until nothing is `missing`; returns what still is after `within` seconds.
+
+    If an operator exits with a problem, the wait ends immediately.
+    """
     until = time.monotonic() + within
     while left := missing():
         if time.monotonic() > until or stage.crew.broken:

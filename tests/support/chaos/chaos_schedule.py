@@ -156,7 +156,7 @@ class Schedule:
 
 
 def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.5) -> Schedule:
-    """The schedule of a seed. every: mean seconds between two events. Events that exclude each other are left out."""
+    """The schedule of a seed. every: mean seconds between two events. Events that earlier ones exclude are left out."""
     chance = random.Random(f"{seed}/{measured}")
     table = {**_ALWAYS, **(_MEASURED if measured else _DRAWN)}
     moves = chance.choice((15, 40, 1000))

@@ -25,7 +25,7 @@ AUDIT_POLICY = {
         {"level": "Metadata"},
     ],
 }
-"""Audit policy: only writes; everything for Bundle objects."""
+"""Audit policy: only writes. Those of Bundle objects are logged with the bodies of request and response."""
 
 BALANCING = frozenset({"Overloaded", "Underloaded"})
 CAPPED = BALANCING | {"Topics", "Sessions", "MsgRate", "Bandwidth", "NoRoom"} | {"Drained", "RollingOut"}
@@ -97,7 +97,7 @@ def _owner(answer: Mapping[str, Any]) -> str:
 
 
 def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[str]:
-    """Writes by operators that never led, and writes to a bundle by an older leader after a newer one.
+    """Writes by operators that never led, and writes to a bundle by an older leader after a write by a newer one.
 
     epochs: by user.
     """

@@ -53,7 +53,7 @@ def _span(bundle: str) -> tuple[str, int, int]:
 
 @dataclass
 class Served:
-    """Who serves which bundles (Pulsar's spelling). told: for `SimulatedCluster`. now: seconds of any clock."""
+    """Who serves which bundles (Pulsar's spelling). `SimulatedCluster` calls `told`. now: seconds of any clock."""
 
     now: Callable[[], float] = time.monotonic
     violations: list[str] = field(default_factory=list)

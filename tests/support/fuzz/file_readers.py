@@ -37,7 +37,7 @@ from trimtab_pipeline.history.recording import Recording
 ROOT = Path(__file__).parents[3]
 RECORDING = ROOT / "tests" / "conformance" / "pulsar"
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
-"""Folder for temporary files, in memory where there is such a folder: on a disk, most of the time goes into folders."""
+"""Folder for temporary files, in memory if the machine has one: on a disk, making folders takes most of the time."""
 
 UID = "00000000-0000-0000-0000-000000000000"
 
@@ -123,7 +123,7 @@ def read_history_file(data: bytes) -> None:
         root = Path(folder, "root")
         shutil.copytree(_imported(), root, copy_function=os.link)
         place = _demand_file(root)
-        place.unlink()  # it is a link
+        place.unlink()  # a hard link: writing to it would change the imported history
         place.write_bytes(data)
         _replay(root, POLICY)
 

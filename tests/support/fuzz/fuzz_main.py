@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def _alone(name: str, minutes: float) -> bool:
-    """Fuzz one target in processes of its own, which a crash ends; returns whether the reader broke."""
+    """Fuzz one target in processes of its own, because a crash ends the process; returns whether the reader broke."""
     rounds = max(1, math.ceil(minutes / ROUND))
     command = [sys.executable, __file__, "--inside", "--target", name, "--minutes", str(minutes / rounds)]
     return any(subprocess.run(command, check=False).returncode != 0 for _ in range(rounds))
@@ -61,7 +61,7 @@ def _fuzz(name: str, minutes: float) -> None:
     settings = {
         "max_total_time": round(60 * minutes),
         "max_len": longest,
-        "timeout": 60,  # on the clock, of a busy machine; the target itself limits the processor time
+        "timeout": 60,  # seconds of real time, on a busy machine; the target itself limits the processor time
         "rss_limit_mb": 2048,
         "artifact_prefix": f"{work}/",
         "print_final_stats": 1,

@@ -22,7 +22,10 @@ from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, Vec
 
 
 def read_answers(data: bytes) -> None:
-    """The answers of one read, with one parser. Each is read twice: the second time, the parser may know the labels."""
+    """The answers to the queries of one read. One parser parses each of them twice.
+
+    The second time, the parser may know the labels.
+    """
     parser = VectorParser()
     for body in data.split(BETWEEN):
         for _ in range(2):

@@ -88,7 +88,7 @@ CALLS: Mapping[str, Call] = {
 
 
 def read_brokers(data: bytes) -> None:
-    """An answer of a broker. The first two bytes choose the call and the status; a redirect's target follows."""
+    """An answer of a broker. Two bytes choose call and status. A redirect's target (a line) and the body follow."""
     call = list(CALLS.values())[data[0] % len(CALLS) if data else 0]
     status = CODES[data[1] % len(CODES) if len(data) > 1 else 0]
     location, _, body = data[2:].partition(b"\n")

@@ -79,7 +79,7 @@ class ScopedRelease(HelmRelease):
             world.wait_until_owned(timeout=120)
 
     def apply_policy(self, namespace: str) -> None:
-        """Create the policy. It has the same name in each namespace, and these policies must not be confused."""
+        """Create the policy. Its name is the same in each namespace: the operator must not confuse these policies."""
         self.rest.create(collection(namespace, "balancingpolicies"), levelling_policy(self.prometheus.url))
 
     def level(self, namespace: str) -> bool:

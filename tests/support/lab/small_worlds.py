@@ -37,7 +37,7 @@ class Script:
     """Decides as scripted, round by round, and keeps the snapshots that it gets.
 
     wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
-    (rows, -1 for its owner). forgot: rounds in which another leader took over. drains: by round.
+    (rows, -1 for its owner). forgot: rounds in which another leader took over. seen, drains: what it got, by round.
     """
 
     wanted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)

@@ -267,7 +267,7 @@ class ElectionWorld:
         return frozenset(named)
 
     def broken(self, state: State) -> str:
-        """Which processes may write, if there are two."""
+        """The violation if both processes may write."""
         ballot = Ballot(*state)  # type: ignore[arg-type]
         return TOGETHER if all(voter.fence for voter in ballot.voters) else ""
 

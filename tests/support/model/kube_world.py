@@ -11,8 +11,9 @@ Each operator runs one coroutine of the product at a time. What can happen to ea
 | the operator gets an error, and the request is carried out at any later time | a fault |
 | the operator ends before the request is sent | a fault |
 
-A change reaches the operator's stores at any time after it was made. The other operator may take over at any time. Then
-the fence of the first operator is closed, but requests that it sent before may still arrive.
+A change reaches an operator's stores at any time after it was made. The operator that does not lead may take over at
+any time. Then the fence of the former leader is closed, but requests that the former leader sent before may still
+arrive.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class UnloadWorld:
         return world if node.program == "repair" else world._replace(extra=put(world.extra, place, node.result))
 
     def _pulsar(self, world: World) -> Iterator[Event]:
-        """A client asks for the bundle and a broker takes it: the remembered one or, unrequested, another one."""
+        """A client asks for the bundle. The broker that Pulsar remembers takes it, or Pulsar chooses another one."""
         cluster = self.objects[world.slots[Q]]
         if cluster["owner"]:
             return

@@ -166,7 +166,7 @@ def serving(bundles: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_served(env: PolicyEnvironment, lost: Collection[str] = ()) -> None:
-    """Check that exactly one bundle serves every hash of every namespace, or none if its broker is lost."""
+    """Check that each hash of a namespace is in exactly one served bundle; if brokers are `lost`, in at most one."""
     bundles = env.bundles()
     if lost:
         return _check_once(bundles)

@@ -322,9 +322,9 @@ class ReplicaCluster:
             )
 
     def check_trail(self) -> None:
-        """Check that no two replicas wrote at the same time, and that later ones have larger epochs.
+        """Check that no two replicas wrote at the same time, and that the later writer has the larger epoch.
 
-        Also check that a standby wrote nothing.
+        Also check that a replica that never led wrote nothing.
         """
         epochs = {replica.name: replica.epoch() for replica in self.replicas}
         trail = self.trail()

@@ -1,7 +1,8 @@
 """A soak: hours of a large cluster with faults, in minutes. The API server, the loop and the brokers' writes are real.
 
-The soak sets the operator's clock: between two cycles it jumps by a minute, once brokers have done what they can. The
-load is generated from what brokers really serve. It is written as a history, with the housekeeping of a history.
+The soak sets the operator's clock. When the brokers have done what they can, the clock jumps by 20 seconds; a cycle
+takes three jumps. The load is generated from what brokers really serve. It is written as a history, with the
+housekeeping of a history.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ NEEDS_PULSAR = {
     "Time of one sync round": "an admin REST",
     "Writes of the sync": "an admin REST",
 }
-"""Panels that stay empty in the demo, and what each needs. Their metrics must be registered anyway."""
+"""Panels that stay empty in the demo because it has no Pulsar, and what each needs. Their metrics must exist anyway."""
 
 NEEDS_TIME = {
     "Is the shadow better?": "a policy in mode Shadow",
@@ -38,7 +38,7 @@ NEEDS_TIME = {
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }
-"""Further panels that stay empty in the demo, and what each needs."""
+"""Panels that stay empty in the demo for other reasons, and what each needs."""
 
 
 def panels(given: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

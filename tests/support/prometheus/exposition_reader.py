@@ -38,8 +38,8 @@ def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
     """Increase per second of a counter from the last sample before the window to the newest one, without resets.
 
     The window ends at the newest sample up to `at`. A step from one sample to the next is left out if the counter
-    falls, or if it may have been reset in between: then its new value is below 1.2 times what its fastest rate in five
-    windows adds in that time.
+    falls, or if it may have been reset in between. It may have been reset if its new value is below 1.2 times what the
+    fastest rate of any step in five windows adds in the time of this step.
     """
     past = series[(series[:, 0] > at - 5 * window) & (series[:, 0] <= at)]
     steps = [(before[0], after[0] - before[0], after[1] - before[1], after[1]) for before, after in pairwise(past)]

@@ -34,7 +34,7 @@ class Comparison:
 
 
 def compare(algorithm: str, seeds: Iterable[int], ask: Ask) -> Comparison:
-    """Compare the scenarios of these seeds. `ask` is Java's answer to a scenario."""
+    """Compare the scenarios of these seeds. `ask` returns Java's answer to a scenario."""
     found = Comparison(algorithm)
     for seed in seeds:
         found.asked += 1

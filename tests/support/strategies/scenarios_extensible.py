@@ -10,7 +10,7 @@ BEGIN = 1_700_000_000_000
 """Clock of a scenario's first round, ms."""
 
 STALE_MS = 1_860_000
-"""An age well above the half hour after which load data is outdated, because the shedder reads the wall clock."""
+"""Age of outdated load data. It is well above the bound (half an hour), because the shedder reads the wall clock."""
 
 EXCLUDED = "t/excluded"
 

@@ -167,7 +167,7 @@ class Play:
     sheddable: BoolArray | None = None
 
     def seen(self, factor: FloatArray | float = 1.0, *, cpu: FloatArray | None = None) -> ClusterLoad:
-        """The snapshot of this minute, with the ring's rows."""
+        """The snapshot of this minute, with the recent samples in `ring`."""
         return self.ring.add(self.world.cluster(factor, cpu=cpu))
 
     def minute(self, factor: FloatArray | float = 1.0, *, cpu: FloatArray | None = None) -> Shedding:

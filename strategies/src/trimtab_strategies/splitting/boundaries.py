@@ -2,8 +2,9 @@
 
 A bundle holds the hashes from `lower` up to, not including, `upper` (only a namespace's last bundle includes its upper
 end). n boundaries strictly inside make n + 1 children. Two results mean that there is no split: None, which is Java's
-null, and the empty array. Only `flow_or_qps_equally_divide` returns the empty array: its condition holds, but no topic
-overflows a child. `cut_into` is our own: it cuts a bundle between its topics into children of about equal weight.
+null, and the empty array. Only `flow_or_qps_equally_divide` returns the empty array: when the bundle exceeds a limit,
+but no topic overflows a child. `cut_into` is our own: it cuts a bundle between its topics into children of about equal
+weight.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.common.naming.*BundleSplitAlgorithm` and `NamespaceBundleFactory.splitBundles`.
 """

@@ -7,10 +7,10 @@ Formula. too large = topics > max_topics, or sessions > max_sessions, or rate > 
 max_throughput. Topics and sessions are current; rate and throughput are long-term averages (0 if never averaged). Of a
 namespace with c bundles at most max_bundles - c are chosen, ordered by the names of their owners, then by their own.
 
-When it helps. When a namespace outgrows its first few bundles. A burst splits nothing, because averages are long-term.
-When it hurts. When a bundle has one hot topic: halving the range does not divide the topic, and the next cycle halves
-again, until the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a split is
-permanent.
+When it helps. When a namespace outgrows its first few bundles. A burst of traffic splits nothing, because the averages
+are long-term. When it hurts. When a bundle has one hot topic: halving the range does not divide the topic, and the next
+cycle halves again, until the namespace is full of empty bundles. There is no hit count and no cap per cycle, and a
+split is permanent.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.BundleSplitterTask`, with equal decisions.
 """

@@ -161,8 +161,8 @@ class Inside:
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
 
-        They follow the bytes of its topics, or else the number of topics, or the width of the children if topics are
-        unknown. Invalid bytes (NaN, infinite, negative) count 0.
+        They follow the bytes of the bundle's topics. If no topic has bytes, they follow the number of topics; if no
+        topics are known, the width of the children. Invalid bytes (NaN, infinite, negative) count 0.
         """
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]

@@ -80,7 +80,7 @@ class SplitContext:
     """What a decision about splits needs besides the bundles.
 
     counts:     how many bundles each namespace (row) has, -1 if unknown.
-    splitting:  names of bundles that are being split now. A snapshot's bundles that are moving count, too.
+    splitting:  names of bundles that are being split now. A bundle whose move is pending counts as being split.
     boundaries: where a bundle (row) would be split; None: nowhere.
     """
 

@@ -1,9 +1,9 @@
 """WeightedSplitter: a bundle that stays too large is split once, by its load, into as many children as needed.
 
-Idea. Halving the range of a hot bundle divides its hashes, not its load. So it takes many rounds, and each disconnects
-the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n of the load. n is
-so large that every child has room to grow. The children are placed in the same plan. A split can't be undone, so it is
-refused when it would not help, and every namespace has a budget of splits.
+Idea. Halving the range of a hot bundle divides its hashes, not its load. So many splits are needed, and each
+disconnects the clients again. Here the boundaries lie between topics so that each of n children carries about 1/n of
+the load. n is so large that every child has room to grow. The children are placed in the same plan. A split can't be
+undone, so it is refused when it would not help, and every namespace has a budget of splits.
 
 Formula. fill = load of the bundle / its limit, for topics, sessions, rate and throughput. The largest of the four is
 the reason, and sets the weights of the topics (all topics weigh the same for sessions, which are not known by topic).
@@ -109,7 +109,7 @@ class WeightedSplitter:
         return kept | {names[row]: before.get(names[row], 0) + 1 for row in hot}
 
     def spent(self, cluster: ClusterLoad, memory: Mapping[str, Any]) -> dict[str, list[float]]:
-        """The times of each namespace's splits that still count. A time in the future comes from a wrong clock."""
+        """The times of each namespace's splits that still count. A time in the future is ignored: a clock was wrong."""
         oldest = cluster.now - seconds(self.params.budget_window)
         counting = {
             namespace: [time for time in times if oldest < time <= cluster.now]
@@ -210,7 +210,7 @@ class _Cycle:
         )
 
     def no_room(self, row: int) -> Refusal | None:
-        """Why the namespace may not have another bundle, or not now; None if it may."""
+        """Why the namespace may not get another bundle, for good or for now; None if it may."""
         space = int(self.cluster.bundles.namespace[row])
         times = self.spent.get(self.cluster.namespaces[space], [])
         if self.room(space) < 1:

@@ -63,8 +63,8 @@ _CLOSE = 4.0  # most percentage points between the scenario's CPU and the measur
 def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
     """Run `scenario` and show it on `console` until it is solved, or `timeout` seconds after the policy was created.
 
-    keep: leave everything running afterwards until Ctrl-C. Logs are kept only if the run failed or did not settle.
-    Everything is stopped in any case. Raises `MissingToolError` or `ServerFailedError`.
+    keep: leave everything running afterwards until Ctrl-C. Before this function returns or raises, it stops everything.
+    Logs are kept only if the run failed or did not settle. Raises `MissingToolError` or `ServerFailedError`.
     """
     check_java()
     find.ensure_kube()  # may take minutes or fail, so it comes before the work folder
@@ -135,7 +135,8 @@ def _first_measured(stage: DemoCluster) -> DemoSnapshot:
 def unlike(snapshot: DemoSnapshot, expected: Mapping[str, float]) -> str:
     """The brokers whose CPU differs from `expected` (percent, by broker) by more than a few points; empty if none does.
 
-    The CPU range is not enough: all rates ramp up together, so the range may be right while every broker is too low.
+    It is not enough to compare the CPU range (highest minus lowest): all rates ramp up together, so the range may be
+    right while every broker is too low.
     """
     far = [row for row in snapshot.brokers if row.cpu is None or abs(row.cpu - expected[row.name]) > _CLOSE]
     return ", ".join(

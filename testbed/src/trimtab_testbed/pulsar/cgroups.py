@@ -31,7 +31,7 @@ class Box:
     def make(self) -> bool:
         """Create the group; returns whether that worked.
 
-        It needs root, and a hierarchy that is not mounted read-only.
+        That needs root, and a hierarchy that is not mounted read-only.
         """
         try:
             for group in self._groups:

@@ -178,10 +178,10 @@ class ClientTraffic(Startable):
         return sum(at >= since for at in reversed(self._lines[topic].acked)) / seconds
 
     def publish_gap(self, topics: Sequence[str], begin: float, end: float) -> float | None:
-        """The longest gap (ms) between two consecutive acknowledgements of a topic that overlaps ``[begin, end]``.
+        """The longest gap (ms) between two consecutive acknowledgements of one of `topics`.
 
-        Times are in epoch seconds. None if nothing was acknowledged. The gap includes the normal ``1 / rate`` between
-        two messages, so it is more exact for busy topics.
+        Only gaps that overlap ``[begin, end]`` (epoch seconds) count. None if there is no such gap. The gap includes
+        the normal ``1 / rate`` between two messages, so it is more exact for busy topics.
         """
         return _longest(_gap(self._lines[topic].acked, begin, end) for topic in topics)
 

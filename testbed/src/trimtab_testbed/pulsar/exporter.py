@@ -46,9 +46,9 @@ class PodLimits:
 class Payload:
     """Bytes that a broker's process has received (``in``) and sent (``out``) since it started. `total` never falls.
 
-    Pulsar's own total of a broker is the sum over the topics that it serves now, and falls when one leaves. This class
-    adds up how much the counters of each topic and subscription grow from page to page. Traffic between the last page
-    that shows a topic and the topic's unload is not included.
+    Pulsar's own total of a broker is the sum over the topics that the broker serves now. It falls when a topic leaves.
+    This class adds up how much the counters of each topic and subscription grow from page to page. Traffic between the
+    last page that shows a topic and the topic's unload is not included.
     """
 
     def __init__(self) -> None:

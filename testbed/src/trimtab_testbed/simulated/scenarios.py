@@ -152,7 +152,7 @@ _DEMO_POLICY: Mapping[str, Any] = MappingProxyType(
         "interval": "5s",
         "shedder": {
             "type": "ThresholdShedder",
-            # for a demo that lasts a minute: short averages, and moves from above and to below the average
+            # for a demo that lasts a minute: short averages; moves from busy brokers, and to brokers that have room
             "thresholdShedder": {"threshold": 5, "historyPercent": 20, "minThroughput": "1Mi", "lowerBoundary": True},
         },
         "placement": {

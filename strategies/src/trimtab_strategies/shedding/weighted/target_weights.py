@@ -4,16 +4,18 @@ In Hermes' words, a broker is a *consumer*. `Average`: the same target for all. 
 learns from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
-scores. Consumers whose load is unknown get the plain average of all weights. S is the remaining weight.
+scores. Consumers whose load is unknown get the plain average. S is the weight that remains after their targets and the
+fixed weights.
 
     original:   raw = share + gain * e          share: part of all reported operations;  floor: 0.01
     corrected:  raw = share * (1 + gain * e/T)  share: part of all carried weight;       floor: a part of 1/n
 
-The original adds a utilisation to a share, which is about 1/n. So its loop gain is gain * cpu * n, and above 2 the loop
-overcorrects. It is stable only with a few consumers, unless moves take effect almost immediately. The corrected law has
-the loop gain `gain` for any n. With it, a consumer's average starts at its share, not at a fully corrected score, so a
-new leader causes no jump. A consumer without weight starts at the fair share, 1/n. With more than a hundred consumers
-the original's floor can make all targets equal; the corrected floor can't.
+The original adds a utilisation (gain * e) to a share, and a share is only about 1/n. So its loop gain is
+gain * cpu * n, and above 2 the loop overcorrects. So the original is stable only with a few consumers, unless moves
+take effect almost immediately. The corrected law has the loop gain `gain` for any n. With it, a consumer's average
+starts at its share, not at a fully corrected score, so a new leader causes no jump. A consumer without weight starts at
+the fair share, 1/n. With more than a hundred consumers the original's floor can make all targets equal; the corrected
+floor can't.
 
 The controller is only proportional, but it corrects the measured share in each cycle. So no lasting error remains as
 long as the targets can be met.
@@ -57,7 +59,7 @@ class TargetRule:
     """The rule for targets: the law, the controller's gain, the window of its averages (ms), and the compatibility.
 
     floor: ratio of the fair share 1/n below which no corrected score falls. fixed: the weights that a user set, by
-    consumer. 1 is the average of the consumers without one, which share the rest.
+    consumer. A fixed weight of 1 is the average target of the consumers without a fixed weight, which share the rest.
     """
 
     law: Law = Law.AVERAGE
@@ -136,7 +138,7 @@ def _controlled(
     *,
     reported: Mapping[str, float] | None,
 ) -> Targets:
-    """Scores, shares and errors of the consumers with known load, and the memory of all that still exist."""
+    """Scores, shares and errors of the consumers with known load, and the memory of all consumers that still exist."""
     order = order_of(rule.iteration)
     corrected = rule.compatibility is Compatibility.CORRECTED
     known = [
@@ -165,7 +167,7 @@ def _known(load: NodeLoad, *, corrected: bool) -> bool:
 
 
 def _carried_shares(books: Mapping[str, float], known: Iterable[str]) -> dict[str, float]:
-    """Share of the weight that each consumer carries. Without weight its share is unknown: it gets the fair share."""
+    """Share of the weight that each consumer carries. A consumer that carries no weight gets the fair share, 1/n."""
     carried = {name: books[name] for name in known}
     total = compensated_sum(carried.values())
     return {name: book / total if total > 0 and book > 0 else 1 / len(carried) for name, book in carried.items()}
