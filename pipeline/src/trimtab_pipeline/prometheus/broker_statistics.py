@@ -153,7 +153,7 @@ def _clients(stats: Mapping[str, Any]) -> tuple[float, float]:
 
 
 def _table(found: Mapping[str, _Rows]) -> dict[str, pa.Array]:
-    """The topics of all brokers. An invalid rate counts as 0, as in Prometheus."""
+    """The topics of all brokers. An invalid rate counts as 0, as with topics in Prometheus."""
     names = [name for rows in found.values() for name in rows.names]
     pods = [pod for pod, rows in found.items() for _ in rows.names]
     load = np.array([row for rows in found.values() for row in rows.load], np.float64).reshape(-1, len(TOPICS.columns))
