@@ -38,11 +38,11 @@ def _schema(names: Iterable[str], numbers: Iterable[str]) -> pa.Schema:
 
 
 BUNDLE_STATE = _schema(("bundle", "pod"), (*TRAFFIC, "topics", "sessions", *SHORT, *LONG, "seen", "time", "count"))
-"""Columns of the bundles' history: measured values (null if this cycle has none), averages, ``seen`` (epoch s of the
+"""Columns of the state of bundles: measured values (null if this cycle has none), averages, ``seen`` (epoch s of the
 last cycle that measured it), ``time`` (epoch s of the newest sample with valid traffic), ``count`` (number of such
 samples, up to Pulsar's long window)."""
 BROKER_STATE = _schema(("pod",), (*RESOURCES, *TRAFFIC, *TIMES, *CHECKS, *SAMPLED))
-"""Columns of the brokers' history: measured values, the times of the newest known samples, the checks, and the sampling
+"""Columns of the state of brokers: measured values, the times of the newest known samples, the checks, and the sampling
 of each resource."""
 
 
@@ -68,10 +68,12 @@ BROKER_SAMPLES = pa.schema(
 
 ``signal``: a name of `RESOURCES`, `TRAFFIC`, `TIMES` or `CHECKS`. ``kind`` is one of these:
 ``counter``, ``gauge``: raw samples. ``value``: the answer to an instant query.
-``rated``: raw samples of a counter, only to know what they cover; its rate comes from a user's query, as a ``value``.
+``rated``: raw samples of a counter, only to know which time they cover. A user's query yields its rate, as a row of the
+kind ``value``.
 ``expected``: no value; the broker may report this signal.
 ``part``: the signal is the sum of its parts (network interfaces, cores); empty if it has none. ``series``: identifies
-each copy of the same part (replicas, scrape jobs, a restarted container). ``time``: epoch s, null for ``value``.
+each copy of the same part (replicas, scrape jobs, a restarted container). ``time``: epoch s, null in rows of the kind
+``value``.
 The last row of a shard has only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
 BUNDLE_SAMPLES = pa.schema(
     [

@@ -1,16 +1,16 @@
 """A policy, or what really happened, played over the cycles of a recording.
 
-A replay has its own owners. It begins with the real ones. During the warm-up, all bundles count as pinned: the policy
-decides and learns, but moves nothing. Bundles that really moved then are in their cool-down in the replay, too. The
-policy that really ran continues from its recorded memory, if there is one.
+A replay has its own owners. It begins with the real ones. During the warm-up (`ReplayPhase.WARM_UP`), all bundles count
+as pinned: the policy decides and learns, but moves nothing. Bundles that really moved during the warm-up are in their
+cool-down in the replay, too. The policy that really ran continues from its recorded memory, if there is one.
 
 After the warm-up, moves land by the next cycle. Bundles of a lost broker immediately get an owner from the policy's
 placement. Drained brokers are emptied. Outside of the policy's windows nothing else moves. Pinned bundles are where
-they really were. The children of a recorded split begin with the bundle's owner. Moves that the policy's disruption
-budget does not allow wait.
+they really were. The children of a recorded split begin with the bundle's owner. A move waits while the policy's
+disruption budget does not allow it.
 
-If the time is divided into windows, the owners at the beginning of a later window are not known. So policies act for
-some time before it. That time does not count: `ReplayPhase.RUN_IN`.
+If the recording is divided into several windows of time (`tasks.TimeWindow`), the owners at the beginning of each later
+one are not known. So policies act for some time before it. That time does not count: `ReplayPhase.RUN_IN`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ReplayPhase(Enum):
 
 
 class HistoryReplay(Protocol):
-    """Something that is played over a recording."""
+    """A policy, or what really happened, while it is played over a recording."""
 
     name: str
     trace: Trace
@@ -117,7 +117,7 @@ class PolicyReplay:
     """A policy that is played over a recording.
 
     interval: seconds from one decision to the next. windows: when it acts; empty: always. replayed_splits: the splits
-    that it makes; None: its splits are not replayed. budget: what its moves may interrupt; None: anything.
+    that it makes; None: its splits are not replayed. budget: its disruption budget; None: it has none.
     lacks_splits: whether it would make splits that are left out. past: its memory after some cycles, oldest first.
 
     seed: for choices between equally good brokers; None: choose as the operator did. follows: whether each cycle
@@ -174,7 +174,7 @@ class PolicyReplay:
             self._split(self.replayed_splits, orders.splits, cycle, cluster, phase)
 
     def _follow(self, load: ClusterLoad) -> None:
-        """Give bundles that really moved their real cool-down."""
+        """Put bundles that really moved into their real cool-down, and charge their moves to the budget."""
         moved = np.fmax(self._owners.moved, load.bundles.last_unload)
         changes = self._real.changes(load)
         for change in changes:

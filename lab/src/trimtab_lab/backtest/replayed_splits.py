@@ -1,6 +1,7 @@
 """Splits that a replayed policy makes, and that did not really happen.
 
-From the next cycle on, the policy sees the parts (children) instead of the bundle. They share its measured load:
+From the next cycle on, the policy sees the parts (children) instead of the bundle. They share the bundle's measured
+load:
 
     topics    by the bundle's topics of that cycle, if they were recorded
     sketch    else by the bundle's newest sketch
@@ -30,7 +31,7 @@ Ranges = Sequence[tuple[int, int]]
 class Part(NamedTuple):
     """A part of a recorded bundle. share, topics: ratios 0-1 of the bundle's traffic, and of its topics and clients.
 
-    guessed: whether the bundle was shared evenly.
+    guessed: whether these ratios are a guess, from the widths of the ranges.
     """
 
     name: str
@@ -41,7 +42,7 @@ class Part(NamedTuple):
 
 @dataclass
 class ReplayedSplits:
-    """The recorded bundles that a policy has divided, each with its parts by range."""
+    """The recorded bundles that a policy has divided, each with its parts in the order of their ranges."""
 
     parts: dict[str, list[Part]] = field(default_factory=dict)
     _version: int = 0
@@ -65,7 +66,7 @@ class ReplayedSplits:
         )
 
     def made(self, split: Split, cycle: RecordedCycle) -> list[str]:
-        """Make a split. cycle: as the policy saw it. Returns the names of the parts, by range."""
+        """Make a split. cycle: as the policy saw it. Returns the names of the parts, in the order of their ranges."""
         space, lower, upper = parse_bundle(split.bundle)
         ranges = children(lower, upper, split.boundaries)
         origin = next((name for name, parts in self.parts.items() if split.bundle in {p.name for p in parts}), "")
@@ -81,7 +82,7 @@ class ReplayedSplits:
         return [part.name for part in new]
 
     def modelled(self, cycle: RecordedCycle) -> tuple[float, float]:
-        """Ratios 0-1 of the work of a cycle as seen: in parts of these splits, and in parts that were shared evenly."""
+        """Ratios 0-1 of the work of a cycle from `seen`: in all parts, and in parts whose shares are a guess."""
         total = float(cycle.work.sum())
         if not self.parts or total <= 0:
             return 0.0, 0.0
@@ -130,9 +131,9 @@ def _holds(name: str, place: int) -> bool:
 
 
 def _shares(cycle: RecordedCycle, name: str, origin: str, ranges: Ranges) -> tuple[FloatArray, bool]:
-    """For each of `ranges` the ratios (k, 2) of a bundle's traffic, and of its topics and clients; if they are guessed.
+    """For each of `ranges` the ratios (k, 2) of a bundle's traffic, and of its topics and clients.
 
-    origin: the recorded bundle that this bundle is, or is a part of.
+    Also whether these ratios are a guess. origin: the recorded bundle that this bundle is, or is a part of.
     """
     topics = cycle.load.topics
     own = np.flatnonzero(topics.bundle == cycle.load.bundles.index[name])
@@ -155,7 +156,7 @@ def _overlaps(rows: FloatArray, ranges: Ranges) -> FloatArray:
 
 
 def _of_rows(rows: FloatArray, ranges: Ranges) -> FloatArray:
-    """See `_shares`. rows: (t, 4) first hash, number of hashes, topics, bytes/s, spread evenly over the hashes."""
+    """See `_shares`. rows: (t, 4) first hash, number of hashes; topics and bytes/s, spread evenly over these hashes."""
     first, width = rows[:, 0], rows[:, 1]
     last = ranges[-1][1]
     first = np.minimum(first, last - 1)  # only the range of a namespace's last bundle includes its upper end

@@ -38,7 +38,7 @@ LITTLE_MEASURED = 0.5
 """Ratio of measured work below which the verdict warns."""
 
 LIKE = 0.9
-"""Ratio of the real moves that the replay of the policy that really ran should at least contain."""
+"""The replay of the policy that really ran should contain at least this ratio of the real moves."""
 
 _COLD = (
     "Less than an hour was recorded before the first cycle of the replay, so averages and memory began empty there: "
@@ -75,11 +75,11 @@ class BacktestReport:
     """A finished backtest.
 
     results: rows of the table, first the policy that the verdict is about. failed: requirements that are not met.
-    check: how well the replay of the policy that really ran shows what happened. unchecked: why that is not known.
+    check: how well the replay of the policy that really ran shows what happened. unchecked: why there is no check.
     front: names of the variants that no other one beats; empty for a single policy. seams: how much the division into
     windows changes the first result; None for a single window. lacks: sentences on what the history lacks, and what is
-    not replayed. specs: the recorded policies in force, oldest first. optimum: the best plan in hindsight; None if it
-    was not searched for.
+    not replayed. specs: the versions of the recorded policy that were in force, oldest first. optimum: the best plan in
+    hindsight; None if it was not searched for.
     """
 
     recording: str

@@ -1,9 +1,9 @@
 """A search for better parameters by successive halving, on the first part of the recorded load.
 
-All variants are replayed over the last ninth of that part. The best third of them are replayed over its last third, and
-the best third of those over all of it. So most of the time is spent on promising variants. The winner and the unchanged
-policy are then replayed over the rest, which no variant has seen. The winner is proposed only if it is better there,
-too.
+The search has three steps, called rungs. All variants are replayed over the last ninth of the first part, the best
+third of them over the last third of this part, and the best third of these over all of it. So most of the time is spent
+on promising variants. The winner and the unchanged policy are then replayed over the rest of the load, which no variant
+has seen. The winner is proposed only if it is better there, too.
 
     cost = area + weight x clients cut per day, % + broker-minutes above 85 % per hour / 5
 
@@ -45,7 +45,7 @@ class UnjudgedError(Exception):
 
 
 class Rung(NamedTuple):
-    """One step of the search. costs: those of each variant and of the unchanged policy, lowest first."""
+    """A step of the search. begin, end: epoch s. costs: of its variants and of the unchanged policy, lowest first."""
 
     begin: float
     end: float
@@ -54,10 +54,11 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A finished search. winner: None if no variant is better than the unchanged policy on load that was not seen.
+    """A finished search. best: the variant that won it. rungs: its steps.
 
-    best: the variant that won the search. rungs: those of the search. figures, costs: those of the unchanged policy,
-    the best variant and what really happened, on the rest of the load.
+    winner: the best variant; None unless it costs less than the unchanged policy in the last rung, and less by `BETTER`
+    on the rest of the load. begin, end: epoch s of the rest. figures, costs: those of the unchanged policy, the best
+    variant and what really happened, on the rest.
     """
 
     winner: Variant | None
@@ -109,7 +110,7 @@ class Search:
         return found if won else replace(found, winner=None)
 
     def _costs(self, figures: Mapping[str, Figures]) -> dict[str, float]:
-        """The cost of each policy, lowest first. Raises `UnjudgedError` if one has none."""
+        """The cost of each policy, lowest first. Raises `UnjudgedError` if a policy has no cost."""
         found = {name: cost(one, self.weight) for name, one in figures.items()}
         if not all(map(math.isfinite, found.values())):
             raise UnjudgedError("fewer than two brokers were measured at a time, so no policy is better than another")
@@ -130,7 +131,7 @@ class Search:
         *,
         live: bool = False,
     ) -> dict[str, Figures]:
-        """The figures of policies by name over some cycles, and those of what really happened if `live`."""
+        """The figures of each policy by name, over some cycles; with `live`, also those of what really happened."""
         replays = [policy_replay(name, each, self.seed, splits=self.splits) for name, each in playing.items()]
         players: list[HistoryReplay] = [*replays, *([LiveReplay(_LIVE)] if live else [])]
         work = tasks(self.folder, self.policy, windows(times[0], times[-1]), players, runner.parallelism())

@@ -13,7 +13,7 @@ import numpy as np
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _LOOK = 0.1
-"""Seconds between two checks whether the solver has stopped. ^C waits at most this long."""
+"""Seconds between two checks whether the solver has stopped. ^C is noticed within this time."""
 
 
 class ProgramSolution(NamedTuple):
@@ -25,9 +25,10 @@ class ProgramSolution(NamedTuple):
 
 @dataclass
 class MixedProgram:
-    """Minimises the cost of its columns within its rows. Columns are numbered in the order in which they are made.
+    """Minimises the cost of its columns (variables) within the bounds of its rows (constraints).
 
-    cost, least, most, whole: those of each column. whole: whether it must be an integer.
+    Columns are numbered in the order in which they are made. For each column: cost; least, most: its bounds; whole:
+    whether it must be an integer.
     """
 
     cost: list[float] = field(default_factory=list)
@@ -56,7 +57,7 @@ class MixedProgram:
     def solve(self, seconds: float, start: Mapping[int, float]) -> ProgramSolution:
         """Solve the program within `seconds`. start: values of some columns to begin with.
 
-        On ^C this first stops the solver. Raises `RuntimeError` for a program without a solution.
+        On ^C, the solver is stopped first. Raises `RuntimeError` for a program without a solution.
         """
         solver: Any = _SilentHighs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("time_limit", float(seconds))
@@ -108,7 +109,7 @@ def _run(solver: Any) -> None:
 
 
 def _solution(solver: Any, *, mixed: bool) -> ProgramSolution:
-    """The solution that was found. mixed: whether columns are integers; else the bound is the least cost itself."""
+    """The solution that was found. mixed: whether any column is whole; else the bound is the least cost itself."""
     status, info = solver.getModelStatus(), solver.getInfo()
     if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kTimeLimit):
         raise RuntimeError(f"HiGHS ended with: {solver.modelStatusToString(status)}")

@@ -73,9 +73,10 @@ class Sweep:
             raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
 
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
-        """The sweep, with its parameter's bounds if it has none, and whole numbers if the parameter takes no others.
+        """The sweep. Without values and bounds, it gets the range around the default of its parameter (`tunable`).
 
-        spec: that of the policy. Raises `InvalidSweepError`.
+        With bounds, it learns whether the parameter takes whole numbers only. spec: that of the policy. Raises
+        `InvalidSweepError` for a parameter without such a range.
         """
         if self.bounds is not None:
             return replace(self, whole=_counts(BalancingPolicySpec, self.path))
@@ -89,7 +90,11 @@ class Sweep:
         return found
 
     def drawn(self, samples: int, random: np.random.Generator) -> Sweep:
-        """The sweep with `samples` values in random order. They are whole numbers if its bounds are."""
+        """The sweep, with `samples` values from its range in random order. A sweep without a range stays as it is.
+
+        The values are whole numbers if the parameter takes no others, or if the bounds are whole numbers that differ by
+        more than `samples`.
+        """
         if self.bounds is None:
             return self
         low, high = self.bounds
@@ -157,8 +162,8 @@ def _bounds(about: Any) -> list[tuple[float, bool]]:
 def variants(manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int, seed: int) -> list[Variant]:
     """All variants of a policy.
 
-    Lists of values are combined with each other. Ranges are not: sample k has value k of each. Raises
-    `InvalidSweepError` for more than `MOST`.
+    Lists of values are combined with each other. Ranges are not: sample k has value k of each range. Raises
+    `InvalidSweepError` for more than `MOST` variants.
     """
     random = np.random.default_rng(seed)
     sweeps = [sweep.bounded(manifest.get("spec", {})) for sweep in sweeps]

@@ -2,7 +2,7 @@
 
 It is not known which owners a policy would have chosen before a later window. So such a window begins earlier: for an
 hour averages and memory warm up, then the policies act for some hours that do not count. The seams between windows show
-how much this changes.
+how much the division changes the result.
 
 The parts are independent of each other, and of how many run at the same time. So results are the same on one core and
 on a cluster.
@@ -27,7 +27,7 @@ from trimtab_strategies.model import counted
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
 WARM_UP = 3600.0
-"""Seconds before a window that are read, and in which nothing moves."""
+"""Seconds that are read before policies begin to act. Nothing moves in them."""
 
 RUN_IN = 3 * 3600.0
 """Seconds before each window but the first in which policies act, and nothing counts."""
@@ -122,9 +122,9 @@ class InProcess:
 def tasks(
     folder: str, policy: str, parts: Sequence[TimeWindow], replays: Sequence[HistoryReplay], parallelism: int
 ) -> list[ReplayTask]:
-    """One task for each core, or one for each window if there are more windows than cores.
+    """At least one task for each window, and about one for each core if there are enough replays.
 
-    The replays of one task share the reading of cycles, which takes as long as the decisions of some policies.
+    The replays of one task share the reading of cycles, which takes about as long as the decisions of one policy.
     """
     groups = min(len(replays), max(1, math.ceil(parallelism / len(parts))))
     return [
@@ -152,7 +152,7 @@ def play_all(work: Sequence[ReplayTask], replays: Sequence[HistoryReplay], runne
 
 
 class Seams(NamedTuple):
-    """How much the division into windows changes. At a seam, one window ends and the next begins.
+    """How much the division into windows changes the result. At a seam, one window ends and the next begins.
 
     number: the number of seams.
     jump, usual: mean points by which the range of the brokers changes at a seam, and between any other two cycles. NaN

@@ -59,7 +59,7 @@ class NamespaceFigures:
 class Figures:
     """The figures of a replay.
 
-    moves, again: bundles moved for balance or off a drained broker; of those, bundles that had moved before.
+    moves, again: moves for balance or off a drained broker; of these, moves of a bundle that had moved before.
     cut:    percent of the clients (producers and consumers) that lost their connection; NaN if they are not known.
     silent: seconds for which moves interrupted publishers, summed over all bundles.
     area:   points between the busiest and the idlest broker (percent of the limit, busiest resource), mean over time.
@@ -69,8 +69,8 @@ class Figures:
     measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
     hours:  replayed time without gaps. cycles: number of recorded cycles.
     splits: number of splits that the policy made; their clients and gaps count like those of moves.
-    divided, guessed: ratios 0-1 of the work in parts of these splits, and in parts whose load had to be shared evenly;
-            means over time.
+    divided, guessed: ratios 0-1 of the work in parts of these splits, and in parts whose shares are a guess; means over
+            time.
     """
 
     moves: int
@@ -94,9 +94,9 @@ class Figures:
 class Trace:
     """A replay, cycle by cycle.
 
-    times: (k) epoch seconds. usage: for each cycle the busiest resource of each broker, percent, by name; NaN for a
-    broker that is unknown, not ready or not schedulable. lost: epoch seconds and names of brokers that were gone then,
-    and had not been drained.
+    times: (k) epoch seconds. usage: for each cycle the usage of each broker's busiest resource, percent, in the order
+    of `brokers`; NaN for a broker that is not ready or not schedulable, or whose usage is not known. lost: epoch
+    seconds and names of brokers that were gone then, and had not been drained.
     """
 
     times: list[float] = field(default_factory=list)
@@ -144,7 +144,7 @@ class Trace:
                 self.changes.append(Change(cluster.now, part, split.source, broker, 0.0, 0.0))
 
     def note_divided(self, divided: float, guessed: float) -> None:
-        """Add the ratios 0-1 of a cycle's work in parts of splits, and in parts that were shared evenly."""
+        """Add the ratios 0-1 of a cycle's work in parts of splits, and in parts whose shares are a guess."""
         self.divided.append((divided, guessed))
 
     def ranges(self) -> FloatArray:
@@ -235,8 +235,8 @@ def cost(figures: Figures, weight: float) -> float:
     """The cost of a replay as one number, which `trimtab tune` and the search for the best plan minimise.
 
     It is area + weight x percent of the clients cut each day + broker-minutes above 85 % each hour / 5, in points. Less
-    than a day counts as one. If the number of clients is not known, a move costs nothing. NaN if no two brokers
-    were measured.
+    than a day counts as one. If the number of clients is not known, a move costs nothing. NaN if there were never two
+    measured brokers at the same time.
     """
     cut = 0.0 if math.isnan(figures.cut) else figures.cut
     hot = figures.hot / figures.hours
@@ -259,7 +259,7 @@ class Fidelity(NamedTuple):
     moves. Those in the first cycle do not count, because they were decided before it.
     decided: the same ratio if the policy decides in each cycle from the real owners; NaN if this was not replayed. A
     replay goes on from its own moves, so one different choice changes all that follows. This ratio has no such drift.
-    error: points by which the replayed distance between the brokers differs from the measured one, mean over time.
+    error: points by which the replayed range of the brokers differs from the measured one, mean over time.
     """
 
     reproduced: float

@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _policy(file: str) -> PolicyPlayer:
-    """The policy in a file. Raises `CommandError` unless it holds one."""
+    """The policy in a file. Raises `CommandError` unless the file has exactly one."""
     from trimtab_lab.simulation.policy import policies  # noqa: PLC0415
 
     if not Path(file).is_file():

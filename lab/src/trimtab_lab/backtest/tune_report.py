@@ -107,7 +107,7 @@ class TuneReport:
 
 
 def _diff(file: str, name: str, tuned: Tuned) -> str:
-    """The diff of the file; empty if no variant is better."""
+    """The diff of the file; empty without a winner. Raises `CommandError` for a file that can't be changed."""
     if tuned.winner is None:
         return ""
     before = Path(file).read_bytes().decode()  # keeps its line ends
@@ -121,7 +121,10 @@ def _diff(file: str, name: str, tuned: Tuned) -> str:
 
 
 def _path_in_repository(file: Path) -> str:
-    """The path that `git apply` looks for: relative to the repository's top, or else to the working folder."""
+    """The path that `git apply` looks for: relative to the repository's top.
+
+    Outside of a repository, it is relative to the working folder, or to the file's own folder if that is elsewhere.
+    """
     whole = file.resolve()
     tops = (folder for folder in whole.parents if (folder / ".git").exists())
     top = next(tops, Path.cwd() if whole.is_relative_to(Path.cwd()) else whole.parent)
