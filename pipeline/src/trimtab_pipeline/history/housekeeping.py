@@ -95,12 +95,13 @@ class Housekeeping:
         Files are from the future if a clock was ahead. The tables `BASE` of an hour are removed after its other tables.
         """
         files = [(table.name in BASE, file) for table, file in self._history.all_files()]
-        old = [file for _, file in files if file.hour + HOUR < at - self._retention.seconds]
+        oldest = at - self._retention.seconds - HOUR
+        old = [file for _, file in files if file.hour < oldest]
         future = sorted(
             ((base, file) for base, file in files if file.begin > at), key=lambda one: (-one[1].hour, one[0])
         )
         rest = sorted(
-            ((base, file) for base, file in files if file.begin <= at and file not in old),
+            ((base, file) for base, file in files if file.begin <= at and file.hour >= oldest),
             key=lambda one: (one[1].hour, one[0], one[1].order),
         )
         removed = list(old)
