@@ -63,7 +63,7 @@ class Connection:
         no kubeconfig, or if the service account or kubeconfig can't be used.
         """
         configuration = client.Configuration()
-        configuration.connection_pool_maxsize = 256  # watches keep a connection for minutes; moves must not wait
+        configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection, and moves must not wait
         session: dict[str, Any] = {"request_class": fence.requests()} if fence is not None else {}
         if acting_as is not None:
             session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
