@@ -35,9 +35,7 @@ TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
 
 MOST_OF_A_BUNDLE = 100
-"""Maximum number of moves of one bundle that are kept for a day, and the largest bound that a user can set.
-
-With forced moves a bundle may move more often than this. Then the newest moves are kept."""
+"""Maximum number of moves of one bundle that are kept for a day, and the largest bound that a user can set."""
 
 
 class BudgetLimit(StrEnum):
