@@ -13,6 +13,8 @@ bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy
                                           refresh       a broker refresh
 
     --on connect   only on a Spark Connect server, in a process that already runs (--on embedded: only without one)
+    --on worker    only on a standalone cluster with a worker of one core, and the driver in the program; --on workers:
+                   with two of them. On one machine, driver and workers share its cores
     --soak N       then N cycles without lower bounds: p50, p95, mean processor time, and memory at the start, in the
                    middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
@@ -29,13 +31,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 import topics_to_bundles
 from bare_fetch import BareFetch
@@ -44,36 +47,45 @@ from numpy_cycle import Reference
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
 from trimtab_testbed.servers.processes import children, descendants
-from trimtab_testbed.servers.spark import ConnectServer
+from trimtab_testbed.servers.spark import ConnectServer, SparkCluster
 
+FloatArray = npt.NDArray[np.float64]
 _MEGA = 1024  # kB in a MB, as /proc counts
 
 
-def memory(jvm: int | None = None) -> dict[str, int]:
-    """MB: resident size of this process and of the JVM, and proportional size of the JVM's child processes.
+def memory(roots: Sequence[int] = ()) -> dict[str, int]:
+    """MB: resident size of this process and of the JVMs, and proportional size of their Python workers.
 
-    jvm: its process id; None for the first child of this process that is a JVM.
+    roots: other processes whose JVMs work for this one: a Connect server, or the workers of a cluster.
     """
-    tree = children()
-    jvm = jvm or _own_jvm(tree)
-    below = descendants(jvm, tree)
-    workers = [_size(pid, "smaps_rollup", "Pss") for pid in below]
+    below = [pid for pids in _engines(roots) for pid in pids]
     return {
         "driver": _size(os.getpid(), "status", "VmRSS") // _MEGA,
-        "jvm": _size(jvm, "status", "VmRSS") // _MEGA,
-        "workers": sum(workers) // _MEGA,
+        "jvm": sum(_size(pid, "status", "VmRSS") for pid in below if _is_java(pid)) // _MEGA,
+        "workers": sum(_size(pid, "smaps_rollup", "Pss") for pid in below if not _is_java(pid)) // _MEGA,
     }
 
 
-def processor_time(jvm: int | None = None) -> float:
-    """Processor seconds of the processes that `memory` measures, and of their children that have exited."""
+def processor_times(roots: Sequence[int] = ()) -> FloatArray:
+    """Processor seconds of this process with its JVM, and of each root; with their children, including exited ones."""
+    own, *others = (sum(map(_used, pids)) for pids in _engines(roots))
+    return np.array([time.process_time() + own, *others])
+
+
+def processor_time(roots: Sequence[int] = ()) -> float:
+    """The sum of `processor_times`."""
+    return float(processor_times(roots).sum())
+
+
+def _engines(roots: Sequence[int]) -> list[list[int]]:
+    """Process ids of the JVM of this process and what it has started, and of each of `roots` and what it has started.
+
+    `memory` says what roots are.
+    """
     tree = children()
-    jvm = jvm or _own_jvm(tree)
-    return time.process_time() + sum(map(_used, (jvm, *descendants(jvm, tree))))
-
-
-def _own_jvm(tree: dict[int, list[int]]) -> int:
-    return next(pid for pid in descendants(os.getpid(), tree) if _is_java(pid))
+    own = [pid for pid in descendants(os.getpid(), tree) if _is_java(pid)][:1]
+    tops = [own, *([root] for root in roots)]
+    return [[pid for top in each for pid in (top, *descendants(top, tree))] for each in tops]
 
 
 def _used(pid: int) -> float:
@@ -97,9 +109,11 @@ def _size(pid: int, file: str, field: str) -> int:
     return 0
 
 
-ENGINES = ("embedded", "connect")
+WORKERS = {"worker": 1, "workers": 2}
+"""Engines on a standalone cluster -> number of its workers."""
+ENGINES = ("embedded", "connect", *WORKERS)
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
-CYCLES = {"S": (20, 11), "L": (20, 11), "T": (2, 3)}
+CYCLES = {"S": (20, 11), "L": (20, 11), "T": (8, 5)}
 """Cycles to warm up, and cycles that count."""
 STEP = 60.0
 """Seconds between the evaluation times of two cycles. Each cycle begins when the previous one has ended."""
@@ -109,7 +123,7 @@ STEP = 60.0
 class Job:
     """The task of one program. bodies: names of the responses at `url`. started: epoch seconds of its start.
 
-    server: pid of Connect's JVM.
+    roots: as in `memory`.
     """
 
     size: str
@@ -121,14 +135,17 @@ class Job:
     runs: int
     soak: int
     started: float = 0.0
-    server: int | None = None
+    roots: list[int] = field(default_factory=list)
 
 
 @dataclass
 class Run:
-    """Wall-clock and processor seconds of each cycle here, in numpy and in the bare fetch, and phases of each cycle."""
+    """Wall-clock and processor seconds of each cycle here, in numpy and in the bare fetch, and phases of each cycle.
 
-    cycle: list[tuple[float, float]] = field(default_factory=list)
+    cycle: also the *critical* processor seconds, which can't be spread: of the program, and of the busiest root.
+    """
+
+    cycle: list[tuple[float, float, float]] = field(default_factory=list)
     floor: list[tuple[float, float]] = field(default_factory=list)
     bare: list[tuple[float, float]] = field(default_factory=list)
     phases: list[Mapping[str, float]] = field(default_factory=list)
@@ -162,28 +179,29 @@ class Program:
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
             run.bare.append(bare.run())
-            used = processor_time(self._job.server)
+            before = processor_times(self._job.roots)
             took, observed = self.cycle()
-            run.cycle.append((took, processor_time(self._job.server) - used))
+            used = processor_times(self._job.roots) - before
+            run.cycle.append((took, float(used.sum()), float(used[0] + used[1:].max(initial=0))))
             run.phases.append(observed.seconds)
         warm = self._job.warm
         return Run(run.cycle[warm:], run.floor[warm:], run.bare[warm:], run.phases[warm:])
 
     def refresh(self, brokers: Topology) -> tuple[float, float]:
         """Run a broker refresh, as between two cycles; returns wall-clock and processor seconds."""
-        begin, used = time.perf_counter(), processor_time(self._job.server)
+        begin, used = time.perf_counter(), processor_time(self._job.roots)
         observed = self._source.observe_brokers(brokers, self.at).result()
         assert observed.load.brokers.trusted.all()
-        return time.perf_counter() - begin, processor_time(self._job.server) - used
+        return time.perf_counter() - begin, processor_time(self._job.roots) - used
 
     def soak(self) -> dict[str, Any]:
         """Run many cycles one after the other; returns their figures."""
-        took, held, used = [], [memory(self._job.server)], processor_time(self._job.server)
+        took, held, used = [], [memory(self._job.roots)], processor_time(self._job.roots)
         for half in (self._job.soak // 2, self._job.soak - self._job.soak // 2):
             took += [self.cycle()[0] for _ in range(half)]
-            held.append(memory(self._job.server))
+            held.append(memory(self._job.roots))
         p50, p95 = np.percentile(took, [50, 95]).round(3).tolist()
-        used = round((processor_time(self._job.server) - used) / len(took), 3)
+        used = round((processor_time(self._job.roots) - used) / len(took), 3)
         figures = {"p50": p50, "p95": p95, "max": round(max(took), 3), "processor_time": used}
         return {"cycles": len(took), **figures, "memory": held}
 
@@ -201,12 +219,12 @@ def measured(job: Job) -> dict[str, Any]:
         program = Program(job, sources.open("bench/policy", settings), topology)
         first, _ = program.cycle()
         start = {"load": ready - job.started, "spark_and_dry_cycles": warm - made, "first_cycle": first}
-        used = processor_time(job.server)
+        used = processor_time(job.roots)
         with closing(Reference(SIZES[job.size], job.url)) as reference, closing(BareFetch(job.url, job.bodies)) as bare:
             run = program.beside(reference, bare)
         brokers = fleet.brokers_alone.topology()
         refreshes = [program.refresh(brokers) for _ in range(15)][4:]
-        held = memory(job.server)
+        held = memory(job.roots)
         soaked = program.soak() if job.soak else None
     finally:
         sources.close()
@@ -223,7 +241,7 @@ def _figures(run: Run) -> dict[str, Any]:
     phases = {name: statistics.median(phase[name] for phase in run.phases) for name in run.phases[0]}
     return {
         "cycle": round(float(cycle[0]), 3),
-        "slowest": round(max(took for took, _ in run.cycle), 3),
+        "slowest": round(max(took for took, *_ in run.cycle), 3),
         "phases": _rounded(phases),
         "numpy": round(float(floor[0]), 3),
         "ratio": round(float(cycle[0] / floor[0]), 1),
@@ -231,6 +249,7 @@ def _figures(run: Run) -> dict[str, Any]:
         "ratio_to_bare": round(float(cycle[0] / bare[0]), 1),
         "processor_time": {
             "cycle": round(float(cycle[1]), 3),
+            "critical": round(float(cycle[2]), 3),
             "numpy": round(float(floor[1]), 3),
             "ratio": round(float(cycle[1] / floor[1]), 1),
             "bare": round(float(bare[1]), 3),
@@ -246,20 +265,23 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def in_a_program(job: Job) -> dict[str, Any]:
     """The figures of one program, which runs in a new process."""
     command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ}  # of the executors of a cluster
+    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 
 
 @contextmanager
-def engine(name: str, folder: Path) -> Iterator[tuple[str, int | None]]:
-    """The master for the program, and the process id of Connect's server."""
+def engine(name: str, folder: Path) -> Iterator[tuple[str, list[int]]]:
+    """The master for the program, and the processes that work for it, as in `memory`."""
     if name == "embedded":
-        yield f"local[{SHARDS}]", None
-        return
-
-    with ConnectServer(folder, memory="700m", lasting=True) as server:
-        yield server.url, server.pid
+        yield f"local[{SHARDS}]", []
+    elif name == "connect":
+        with ConnectServer(folder, memory="700m", lasting=True) as server:
+            yield server.url, [server.pid]
+    else:
+        with SparkCluster(folder, workers=WORKERS[name]) as cluster:
+            yield cluster.url, [worker.pid for worker in cluster.workers]
 
 
 def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -271,12 +293,12 @@ def measure(size: str, on: str, soak: int, say: Callable[[str], None]) -> dict[s
         log.mkdir()
         say(f"{size} on {on}: writing the bodies")
         mega = Fleet.of(SIZES[size]).record(bodies) / 1e6
-        with replaying(bodies) as url, engine(on, log) as (master, server):
+        with replaying(bodies) as url, engine(on, log) as (master, roots):
             say(f"{size} on {on}: {mega:.0f} MB of bodies; measuring")
             warm, runs = CYCLES[size]
             history = str(folder / "history")
             names = sorted(body.name for body in bodies.iterdir())
-            figures = in_a_program(Job(size, master, url, names, history, warm, runs, soak, server=server))
+            figures = in_a_program(Job(size, master, url, names, history, warm, runs, soak, roots=roots))
     loads = [round(load, 1) for load in os.getloadavg()[:2]]
     return {"size": size, "on": on, "body_megabytes": round(mega, 1), **figures, "load_average": loads}
 

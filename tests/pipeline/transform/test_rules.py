@@ -306,3 +306,12 @@ def test_topics_and_averages_are_rules_by_themselves(session: SparkSession) -> N
     samples = pa.Table.from_pylist(bundles, BUNDLE_SAMPLES)
     found = applied(session, "averages", bundles=samples, times=one.times, state=one.state)
     assert {row["bundle"] for row in found} >= {row["bundle"] for row in bundles}
+
+
+def test_a_large_table_is_converted_by_tasks_and_not_in_the_driver(session: SparkSession) -> None:
+    def plan(rows: int) -> str:
+        frame = session.createDataFrame(pa.table({"row": np.arange(rows), "load": np.ones(rows)}))
+        return str(frame._jdf.queryExecution().executedPlan().toString())
+
+    assert "LocalTableScan" in plan(100)
+    assert "LocalTableScan" not in plan(60_000)

@@ -81,6 +81,7 @@ class SparkSettings:
             "spark.sql.adaptive.enabled": "false",  # plans are small and known; adaptation costs more than it gains
             "spark.sql.execution.arrow.maxRecordsPerBatch": "40000",
             "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",  # groups; the default is 128
+            "spark.sql.execution.arrow.localRelationThreshold": "256k",  # larger tables are converted by tasks
             "spark.sql.ui.explainMode": "simple",  # each statement writes this text, for an unused UI
         }
 
