@@ -21,8 +21,8 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "placement": {"type": "AvgShedder"},
     },
 }
-"""The strategies that are played on real brokers, by name of the policy. `trim` sets no parameter. `avg` sets lower
-minimums, because AvgShedder's default of 1,000 messages/s is above the load of this cluster."""
+"""Name of a policy -> its strategy. The policies are played on real brokers. `trim` sets no parameter. `avg` sets
+lower minimums, because AvgShedder's default of 1,000 messages/s is above the load of this cluster."""
 
 
 def manifest(name: str, strategy: Mapping[str, Any], admin_url: str, prometheus_url: str) -> dict[str, Any]:

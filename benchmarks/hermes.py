@@ -1,6 +1,6 @@
 """Time and quality of one weighted balance: `python benchmarks/hermes.py [--json FILE] [--largest N]`.
 
-The cases are those on which the original, Hermes' own balancer in Java, was measured (`data/hermes-java-speed.json`,
+The cases are those on which Hermes' own balancer, in Java, was measured (`data/hermes-java-speed.json`,
 CPU time of one thread). The weights are lognormal(3, 1) operations/s, and each subscription has one consumer.
 
     cold       nothing is placed, weights are known
@@ -8,8 +8,8 @@ CPU time of one thread). The weights are lognormal(3, 1) operations/s, and each 
     steady     the result of perturbed, balanced once more
     frozen     as perturbed, but everything was moved a minute ago
 
-Forms: `java` decides as the original, in the order of Java's hash maps; `sorted` uses the same rules in sorted order;
-`corrected` also uses sorted order, and is without the original's defects.
+Forms: `java` decides as Hermes does, in the order of Java's hash maps. `sorted` uses the same rules in sorted order.
+`corrected` also uses sorted order, and is without Hermes' defects.
 
 Quality has three figures. Two are the largest and the root mean square distance of a consumer's carried weight from its
 target, in percent of the target. The third is the number of subscriptions that moved to another consumer.
@@ -131,7 +131,7 @@ def measured(case: Case, form: str) -> dict[str, Any]:
 
 
 def recorded(case: Case) -> float | None:
-    """Processor seconds that the original took."""
+    """Processor seconds that Hermes' own balancer took."""
     law = "avg" if case.law is Law.AVERAGE else "scoring"
     for row in json.loads(JAVA.read_text())["rows"]:
         same = (row["consumers"], row["subscriptions"], row["case"]) == (case.consumers, case.subscriptions, case.name)

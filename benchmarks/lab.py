@@ -41,7 +41,7 @@ SEEDS = 30
 
 
 class Measurement(NamedTuple):
-    """A cell of the comparison. scores: by name; seconds: of processor time for one run."""
+    """A cell of the comparison. scores: name -> value. seconds: processor time of one run."""
 
     scenario: str
     strategy: str

@@ -2,8 +2,8 @@
 
 A second process replays the answers of Prometheus at almost no cost. So the benchmark measures Trimtab's own work:
 HTTP, parsing, the join with the last state, averages, the history files, alignment. Each line of the output is measured
-in a program of its own. That program runs a dry cycle, a first real cycle, some cycles to warm up, and the cycles that
-count. Before each cycle that counts, a third process runs the lower bound, `numpy_cycle`. A fourth one fetches the
+in a program of its own. That program runs a dry cycle, a first real cycle, some cycles to warm up, and the measured
+cycles. Before each measured cycle, a third process runs the lower bound, `numpy_cycle`. A fourth one fetches the
 bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy machine slows all of them.
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
@@ -114,7 +114,7 @@ WORKERS = {"worker": 1, "workers": 2}
 ENGINES = ("embedded", "connect", *WORKERS)
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (8, 5)}
-"""Cycles to warm up, and cycles that count."""
+"""Number of cycles to warm up, and of measured cycles."""
 STEP = 60.0
 """Seconds between the evaluation times of two cycles. Each cycle begins when the previous one has ended."""
 
@@ -174,7 +174,7 @@ class Program:
         return START + STEP * self._count
 
     def beside(self, reference: Reference, bare: BareFetch) -> Run:
-        """Run cycles and both lower bounds in turn; warm-up cycles do not count."""
+        """Run cycles and both lower bounds in turn. The results of warm-up cycles are dropped."""
         run = Run()
         for _ in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))

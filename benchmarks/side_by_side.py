@@ -27,7 +27,7 @@ DATA = Path(__file__).parents[1] / "docs" / "data" / "side-by-side.json"
 
 Run = Mapping[str, Any]
 Recorded = Mapping[str, Sequence[Run]]
-"""The runs, by name of the entrant."""
+"""Name of an entrant -> its runs."""
 
 TIME = "%Y-%m-%d %H:%M"
 """The format of the time at which a run finished, in UTC."""
@@ -55,12 +55,12 @@ def moment(text: str) -> str:
 
 
 def counting(runs: Iterable[Run], since: str) -> list[Run]:
-    """Runs that finished at `since` or later. New runs replace the others."""
+    """Runs that finished at the time `since` or later. Older runs are replaced by new ones."""
     return [run for run in runs if run["finished"] >= since]
 
 
 def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") -> list[str]:
-    """The entrants to run, in order, until each of `names` has `runs` runs that count.
+    """The entrants to run, in order, until each of `names` has `runs` runs since `since`.
 
     All first runs come before any second run, so that a change of the machine affects all entrants alike.
     """
@@ -69,7 +69,7 @@ def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") ->
 
 
 def other_lengths(recorded: Recorded, names: Iterable[str], minutes: float, since: str = "") -> list[str]:
-    """Runs that count but differ in minutes per half, as text: a median over both lengths would be meaningless."""
+    """Runs since `since` of another length per half, as text: a median over both lengths would be meaningless."""
     return [
         f"{name} has a run of {run['minutes']:g} minutes a half, finished {run['finished']}"
         for name in names

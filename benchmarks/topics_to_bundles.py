@@ -159,7 +159,7 @@ def in_sql(topics: int, runs: int) -> dict[str, float]:
 
 
 def tell(topics: int = 1_000_000, runs: int = 5) -> None:
-    """Measure and print. runs: how many runs count, after one to warm up."""
+    """Measure and print. runs: number of measured runs, after one to warm up."""
     with ProcessPoolExecutor(SHARDS) as processes:
         several = (range(SHARDS), [topics] * SHARDS, [runs] * SHARDS)
         for shard, result in enumerate(processes.map(work, *several)):

@@ -244,7 +244,8 @@ class PrometheusSettings:
                 ``statistics``: the sum of their topics, read from the brokers' admin REST.
     queries:    (signal, PromQL) for signals that the preset's query does not fit (`prometheus.queries.SIGNALS`).
                 Their series must have exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
-    hot_bundles: number of bundles with the most messages, and with the most bytes, whose topics are reported; 0: none.
+    hot_bundles: reported are the topics of this many bundles with the most messages, and of as many with the most
+                bytes; 0: of none.
     credentials: for the requests.
     method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. With ``GET``, the URL of a shard with many
                 brokers may become too long.
@@ -290,7 +291,7 @@ class PrometheusSettings:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much of a policy's history is kept. The state is not affected.
+    """How much of a policy's history is kept. The folder `state`, with the last two cycles, is always kept.
 
     seconds:     maximum age.
     bytes:       maximum size. The oldest hour is deleted first. Measured sizes of a cycle: 0.74 MB with 60,000 bundles,
@@ -354,7 +355,10 @@ class KeepsFacts(Protocol):
     """
 
     def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
-        """Write `facts` as of `at` (epoch seconds). complete: kinds of which `facts` has all that exist."""
+        """Write `facts` as of `at` (epoch seconds).
+
+        complete: kinds of which `facts` lists all facts. A fact of such a kind that is missing there no longer exists.
+        """
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
         """Write the policy and its strategies' memory (JSON values) as of `at` (epoch seconds)."""

@@ -360,7 +360,7 @@ class MoveCaps:
     def __init__(self, brokers: int, *, budget: int, per_broker: int, receives: IntArray | None = None) -> None:
         """Allow `budget` moves, at most `per_broker` from each broker and at most `per_broker` to each.
 
-        brokers: their number. receives: maximum number of moves (n,) to each broker (`receivable`), if it is below
+        brokers: number of brokers. receives: maximum number of moves (n,) to each broker (`receivable`), if it is below
         `per_broker`. Drains may exceed it.
         """
         self._budget, self._per_broker = budget, per_broker

@@ -257,7 +257,7 @@ def with_sample(average: FloatArray, count: int, sample: FloatArray, window: int
 def averaged_steps(traffic: FloatArray) -> IntArray:
     """Sort keys (k, 3) of averaged bundles (k, 4), the most significant first: bytes in, bytes out, messages.
 
-    The keys are cut to whole steps, so many bundles tie. Bytes out count only between bundles with equal bytes in.
+    The keys are cut to whole steps, so many bundles tie. Bytes out decide only between bundles with equal bytes in.
     """
     return np.trunc(_in_steps(traffic)).astype(np.int64)
 

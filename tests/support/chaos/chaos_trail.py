@@ -99,7 +99,7 @@ def _owner(answer: Mapping[str, Any]) -> str:
 def by_older_leaders(done: Iterable[Deed], epochs: Mapping[str, int]) -> list[str]:
     """Writes by operators that never led, and writes to a bundle by an older leader after a write by a newer one.
 
-    epochs: by user.
+    epochs: user -> epoch.
     """
     latest, wrong = dict[str, Deed](), list[str]()
     for deed in done:

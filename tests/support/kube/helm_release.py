@@ -18,8 +18,8 @@ from trimtab_testbed.simulated.cluster import POD_LABELS
 class HelmRelease:
     """A release in `namespace`, not installed yet. At the end it stops its operator, and all entered parts.
 
-    domain: of the release's Service (`NAMESPACE.svc`), whose URL leads to the operator's page; empty if no Job queries
-    it.
+    domain: that of the release's Service (`NAMESPACE.svc`), whose URL leads to the operator's page; empty if no Job
+    queries it.
     """
 
     def __init__(self, plane: ControlPlane, runner: Runner, folder: Path, namespace: str, domain: str = "") -> None:

@@ -17,7 +17,7 @@ RNG = np.random.default_rng
 
 
 def scenario(*usage: float, per_broker: int = 4, **fields: Any) -> Scenario:
-    """A scenario of equal bundles without noise on brokers with this usage (ratio). fields: of the scenario."""
+    """A scenario of equal bundles without noise on brokers with this usage (ratio). fields: the scenario's."""
     given = {
         "title": "Small",
         "description": "A few brokers.",
@@ -36,8 +36,8 @@ def small(*usage: float, per_broker: int = 4, **fields: Any) -> World:
 class Script:
     """Decides as scripted, round by round, and keeps the snapshots that it gets.
 
-    wanted: by round, pairs of bundle and destination (rows). splits: by round, a bundle (row), boundaries, destinations
-    (rows, -1 for its owner). forgot: rounds in which another leader took over. seen, drains: what it got, by round.
+    wanted: round -> pairs of bundle and destination (rows). splits: round -> a bundle (row), boundaries, destinations
+    (rows, -1 for its owner). forgot: rounds in which another leader took over. seen, drains: what it got in each round.
     """
 
     wanted: dict[int, list[tuple[int, int]]] = field(default_factory=dict)

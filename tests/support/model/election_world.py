@@ -35,14 +35,17 @@ REPEATED = "a leader has an epoch that was used before"
 
 
 class Budgets(NamedTuple):
-    """How much may still go wrong. acts: of a person, who deletes the Lease or asks a leader to stop."""
+    """How much may still go wrong. acts: how often a person may delete the Lease or ask a leader to stop."""
 
     faults: int = 0
     acts: int = 0
 
 
 class Memory(NamedTuple):
-    """What an elector remembers between two attempts. free: ticks until it may take the Lease. life: its restarts."""
+    """What an elector remembers between two attempts.
+
+    free: ticks until it may take the Lease. life: how often it restarted.
+    """
 
     life: int = 0
     existed: bool = False
@@ -125,7 +128,7 @@ class ElectionWorld:
     name = "the election"
 
     def __init__(self, left: Budgets, *, begun: bool = False) -> None:
-        """left: what may go wrong. begun: whether the first operator leads at the start, and the second knows that."""
+        """left: how much may go wrong. begun: whether the first operator leads at first, and the second knows that."""
         self._left, self._begun, self.objects = left, begun, Objects()
         programs = {"attempt": self._attempt, "renew": self._renew, "release": self._release}
         self.processes = Processes(self.objects, programs, frozenset({LEASES.plural}), {})

@@ -53,7 +53,7 @@ class Late(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Budgets: how many more of each event may happen. timeouts: of moves, splits. lag: whether stores may be late."""
+    """Budgets: how many more of each event may happen. timeouts: for moves, splits. lag: whether stores may be late."""
 
     faults: int
     takeovers: int

@@ -69,7 +69,7 @@ PRICES = Prices(
 
 
 class MoveWorld:
-    """The model. left: what may go wrong. rules: the policy's spec."""
+    """The model. left: how much may still go wrong. rules: the policy's spec."""
 
     name = "moves"
 

@@ -48,7 +48,7 @@ def called(cluster: Raw, call: str, arguments: list[Any]) -> tuple[Raw, Any]:
 
 
 class OwnBalancerWorld:
-    """The model. left: what may go wrong; acts: of the person and the other client."""
+    """The model. left: how much may still go wrong. acts: what the person and the other client may still do."""
 
     name = "Pulsar's own balancer"
 

@@ -92,7 +92,7 @@ class SyncMemory(NamedTuple):
 
 
 class PulsarSplitWorld:
-    """The model. left: what may go wrong; acts: of the person, of another client, and of Pulsar.
+    """The model. left: how much may still go wrong. acts: what the person, another client and Pulsar may still do.
 
     An operator remembers between rounds of the sync the boundaries that lacked an edge, and the owners that modular
     brokers answered with.

@@ -29,7 +29,7 @@ LATE = 1000.0
 
 
 class SplitWorld:
-    """The model. left: what may go wrong. destinations: of the children."""
+    """The model. left: how much may still go wrong. destinations: those of the children."""
 
     name = "declarative split"
 

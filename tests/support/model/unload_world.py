@@ -65,7 +65,7 @@ class Kept(NamedTuple):
 
 
 class UnloadWorld:
-    """The model. left: what may go wrong; acts: of the person, and of Pulsar, which chooses another broker.
+    """The model. left: how much may still go wrong. acts: what may still be done by the person and by Pulsar.
 
     manager: the load manager. An extensible broker lists its bundles; a modular one is asked for one bundle.
     """

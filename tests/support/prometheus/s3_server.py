@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape
 
 
 class S3Server(ThreadingHTTPServer):
-    """objects: content by ``bucket/key``. parts: of incomplete uploads. writes: keys in the order of writing."""
+    """objects: ``bucket/key`` -> content. parts: those of incomplete uploads. writes: keys in the order of writing."""
 
     daemon_threads = True
 

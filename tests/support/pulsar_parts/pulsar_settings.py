@@ -62,7 +62,7 @@ def settings_brokers(*files: Mapping[str, str], token: str = "") -> Iterator[Set
 
 
 class SettingsBrokers:
-    """dynamic: values for all brokers. ids: of the brokers, in the order of their files.
+    """dynamic: values for all brokers. ids: those of the brokers, in the order of their files.
 
     asked: the header Authorization of each request.
     """

@@ -52,7 +52,7 @@ def work(given: Mapping[str, Any]) -> Workload:
 
 
 def rules(given: Mapping[str, Any], iteration: Iteration) -> Rules:
-    """The original's rules with the settings of a case."""
+    """Hermes' rules with the settings of a case."""
     return Rules(
         stabilization=given["stabilization_ms"],
         min_change=given["min_change_percent"],

@@ -167,7 +167,7 @@ def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figu
 
 @dataclass(frozen=True, slots=True)
 class HeatMap:
-    """One figure by the values of two fields. cells: by row and column; a pair that was not tried is absent."""
+    """One figure by the values of two fields. cells: (row, column) -> figure; pairs that were not tried are absent."""
 
     across: str
     up: str

@@ -20,7 +20,7 @@ _NAMED = 3  # maximum number of damaged files that a message names
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """The time that is replayed. folder: of the history, as the user named it. begin, end: epoch seconds.
+    """The time that is replayed. folder: the history's folder, as the user named it. begin, end: epoch seconds.
 
     length: seconds of each window, if several are replayed in parallel; None: one window.
     """

@@ -35,7 +35,7 @@ class NoOptimumError(Exception):
 
 @dataclass(frozen=True)
 class KnownLoad:
-    """The load of the cycles that count, known in advance. owners: the real owners in the first of these cycles."""
+    """The load of the cycles in the window, known in advance. owners: the real owners in the first of its cycles."""
 
     cycles: Sequence[RecordedCycle]
     owners: VirtualOwners
@@ -60,7 +60,10 @@ class KnownLoad:
         return cls(found, owners)
 
     def best(self, weight: float, seconds: float) -> OptimumResult:
-        """Search for the best plan, for at most `seconds`. weight: of cut clients. Raises `NoOptimumError`."""
+        """Search for the best plan, for at most `seconds`. Raises `NoOptimumError`.
+
+        weight: how much disconnected clients count in the cost.
+        """
         prices = CostPrices.of(self.cycles, weight)
         if not np.isfinite(prices.area).all():
             raise NoOptimumError("fewer than two brokers were measured at a time, so no plan is better than another")

@@ -1,13 +1,13 @@
 """The best plan in hindsight as a mixed-integer program.
 
-The columns are the variables. One column says whether a bundle is on a broker in a cycle: 0 or 1. In each cycle a
-bundle has such a column for each broker that it may be on. Another column says whether the bundle moves after the
-cycle, which disconnects its clients. A broker's usage follows from its bundles, as in a replay. The largest and
-the smallest usage are columns, too:
+The columns are the variables. One column says whether a bundle is on a broker in a cycle: 0 or 1. In each cycle
+there is one such column for each bundle and each broker that the bundle may be on. Another column says whether the
+bundle moves after the cycle, which disconnects its clients. A broker's usage follows from its bundles, as in a replay.
+The largest and the smallest usage are columns, too:
 
     minimise    sum of price x (largest - smallest)  +  sum of price x clients that moves cut  +  minutes above 85 %
 
-Changes that do not count in a replay are free here, too: a pinned bundle is where it really was, a bundle without a
+Changes that cost nothing in a replay cost nothing here, too: a pinned bundle is where it really was, a bundle without a
 broker gets one immediately, and a new bundle begins where it really was. Like a policy, the plan may not move a bundle
 that is pinned, that was never measured, or whose namespace is left out of balancing. Like a policy, it may not send a
 bundle to a broker that the isolation of the bundle's namespace excludes, that is not ready, or that takes no bundles.
@@ -74,7 +74,7 @@ class CostPrices:
 class _UsageLine(NamedTuple):
     """Usage of a resource, percent: constant + sum of factors x columns.
 
-    highest: with all bundles that may come to the broker. most: the most that the broker can use.
+    highest: the usage with all bundles that may come to the broker. most: the most that the broker can use.
     """
 
     constant: float
@@ -126,7 +126,7 @@ def _named(load: ClusterLoad, rows: Iterable[int]) -> tuple[str, ...]:
 
 @dataclass
 class PlanProgram:
-    """The program of the cycles that `add` has added. prices: of all cycles.
+    """The program of the cycles that `add` has added. prices: the prices for all cycles.
 
     places: for each cycle the places of each bundle. given: for each cycle the bundles whose place is fixed. start:
     values of columns for the plan that moves nothing.

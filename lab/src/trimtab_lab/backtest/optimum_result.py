@@ -23,8 +23,8 @@ _PROVEN = 0.1
 class OptimumResult:
     """The best plan in hindsight, as far as it is known.
 
-    bound: points; no plan can cost less. weight: of cut clients. seconds: the time limit of the search. figures:
-    those of the best plan that was found; None if none was found in time.
+    bound: points; no plan can cost less. weight: how much disconnected clients count in the cost. seconds: the time
+    limit of the search. figures: those of the best plan that was found; None if none was found in time.
     """
 
     bound: float

@@ -9,8 +9,9 @@ placement. Drained brokers are emptied. Outside of the policy's windows nothing 
 they really were. The children of a recorded split begin with the bundle's owner. A move waits while the policy's
 disruption budget does not allow it.
 
-If the recording is divided into several windows of time (`tasks.TimeWindow`), the owners at the beginning of each later
-one are not known. So policies act for some time before it. That time does not count: `ReplayPhase.RUN_IN`.
+If the recording is divided into several windows of time (`tasks.TimeWindow`), it is not known which owners a policy
+would have chosen before each later window. So policies act for some time before that window. This time
+(`ReplayPhase.RUN_IN`) does not count in the result.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Remembered(NamedTuple):
 
 
 class ReplayPhase(Enum):
-    """What a cycle is for."""
+    """What the replay does in a cycle."""
 
     WARM_UP = "averages and memory learn; nothing moves"
     RUN_IN = "policies act, and nothing counts"
@@ -81,8 +82,9 @@ def play(
 ) -> None:
     """Play all `replays` over `cycles`, oldest first.
 
-    begin: epoch seconds from which cycles count. act: epoch seconds from which policies act, `begin` unless given;
-    earlier cycles only warm up. seen: is called with the time of each cycle that was played.
+    begin: epoch seconds from which on cycles count in the result. act: epoch seconds from which on policies act,
+    `begin` unless given. Before that, averages and memory only warm up. seen: is called with the time of each cycle
+    that was played.
     """
     act = begin if act is None else act
     for cycle in cycles:

@@ -45,7 +45,7 @@ class UnjudgedError(Exception):
 
 
 class Rung(NamedTuple):
-    """A step of the search. begin, end: epoch s. costs: of its variants and of the unchanged policy, lowest first."""
+    """A step of the search. begin, end: epoch s. costs: of its variants and the unchanged policy, lowest first."""
 
     begin: float
     end: float
@@ -54,7 +54,7 @@ class Rung(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """A finished search. best: the variant that won it. rungs: its steps.
+    """A finished search. best: the variant that won it. rungs: the steps of the search.
 
     winner: the best variant; None unless it costs less than the unchanged policy in the last rung, and less by `BETTER`
     on the rest of the load. begin, end: epoch s of the rest. figures, costs: those of the unchanged policy, the best
@@ -80,8 +80,9 @@ class Tuned:
 class Search:
     """How to search.
 
-    folder, policy: of the history. seen, rest: cycles (epoch s, oldest first) of the part that the search may see, and
-    of the rest. weight: points of cost per 1 % of the clients cut each day. splits: whether splits are replayed, too.
+    folder: the history's folder. policy: the recorded policy. seen, rest: cycles (epoch s, oldest first) of the part
+    that the search may see, and of the rest. weight: points of cost per 1 % of the clients cut each day. splits:
+    whether splits are replayed, too.
     """
 
     folder: str

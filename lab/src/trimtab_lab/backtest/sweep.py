@@ -30,7 +30,7 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
 class Variant(NamedTuple):
-    """A variant of a policy. name: its changed values, such as ``price=200 worth=300``. manifest: as JSON values.
+    """A variant of a policy. name: its changed values, such as ``price=200 worth=300``. manifest: JSON values.
 
     changes: fields below `spec`, and their values.
     """
@@ -75,7 +75,7 @@ class Sweep:
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
         """The sweep. Without values and bounds, it gets the range around the default of its parameter (`tunable`).
 
-        With bounds, it learns whether the parameter takes whole numbers only. spec: that of the policy. Raises
+        With bounds, it learns whether the parameter takes whole numbers only. spec: the policy's spec. Raises
         `InvalidSweepError` for a parameter without such a range.
         """
         if self.bounds is not None:
@@ -195,7 +195,7 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
 
 
 def front(figures: Sequence[Figures]) -> list[bool]:
-    """Whether each of `figures` is unbeaten: any other that cuts fewer clients has more area, and vice versa.
+    """Whether each of `figures` is unbeaten: no others cut at most as many clients, and have at most as much area.
 
     If the number of clients is not known, moves count instead.
     """

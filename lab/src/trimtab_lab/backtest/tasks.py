@@ -1,8 +1,8 @@
 """A backtest in parts: each plays some of the policies over one window of the recording.
 
-It is not known which owners a policy would have chosen before a later window. So such a window begins earlier: for an
-hour averages and memory warm up, then the policies act for some hours that do not count. The seams between windows show
-how much the division changes the result.
+It is not known which owners a policy would have chosen before a later window. So a later window is played from an
+earlier time on: for an hour averages and memory warm up, then the policies act for some hours that do not count in the
+result. The seams between windows show how much the division changes the result.
 
 The parts are independent of each other, and of how many run at the same time. So results are the same on one core and
 on a cluster.
@@ -30,7 +30,7 @@ WARM_UP = 3600.0
 """Seconds that are read before policies begin to act. Nothing moves in them."""
 
 RUN_IN = 3 * 3600.0
-"""Seconds before each window but the first in which policies act, and nothing counts."""
+"""Seconds before each window but the first in which policies already act, but nothing counts in the result."""
 
 _NEXT = 1e-3  # seconds: the resolution of recorded times
 _SEAM = 3600.0  # seconds after a seam whose moves are compared with the others
@@ -40,7 +40,10 @@ Report = Callable[[float], None]
 
 
 class TimeWindow(NamedTuple):
-    """Epoch seconds: cycles from `read` to `end` are played, policies act from `act` on, and `begin` to `end` count."""
+    """A part of the recording, in epoch seconds.
+
+    Cycles from `read` to `end` are played. Policies act from `act` on. The result is about `begin` to `end`.
+    """
 
     read: float
     act: float
@@ -49,7 +52,7 @@ class TimeWindow(NamedTuple):
 
 
 def windows(begin: float, end: float, length: float | None = None) -> list[TimeWindow]:
-    """The windows of `begin` to `end` (epoch s), each of `length` seconds; None: one."""
+    """The windows from `begin` to `end` (epoch s). length: seconds of each window; None: one window."""
     count = 1 if length is None else max(1, math.ceil((end - begin) / length))
     edges = [begin + k * (length or 0) for k in range(count)]
     ends = [*(edge - _NEXT for edge in edges[1:]), end]
@@ -59,7 +62,7 @@ def windows(begin: float, end: float, length: float | None = None) -> list[TimeW
 
 @dataclass(frozen=True)
 class ReplayTask:
-    """Some replays over one window. folder: of the history. policy: the one whose load was recorded."""
+    """Some replays over one window. folder: the history's folder. policy: the policy whose load was recorded."""
 
     folder: str
     policy: str
@@ -68,7 +71,7 @@ class ReplayTask:
 
 
 class ReplayedTask(NamedTuple):
-    """The traces of a task's replays. If a file could not be read: its error, and no traces."""
+    """The traces of a task's replays. If a file could not be read, `error` says why, and there are no traces."""
 
     traces: tuple[Trace, ...]
     error: str = ""

@@ -26,7 +26,8 @@ _HOUR = 3600.0
 class Change(NamedTuple):
     """A move for balance, or off a drained broker.
 
-    at: epoch seconds. clients: how many it disconnected, NaN unknown. gap: seconds for which it interrupted publishers.
+    at: epoch seconds. clients: number of clients that it disconnected; NaN: unknown. gap: seconds for which it
+    interrupted publishers.
     """
 
     at: float
@@ -48,7 +49,11 @@ class NotedSplit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFigures:
-    """What a replay cost one namespace. moves: how many. clients: how many were cut. silent: seconds of gaps."""
+    """What a replay cost one namespace.
+
+    moves: number of moves. clients: number of clients that they disconnected. silent: seconds for which they
+    interrupted publishers.
+    """
 
     moves: int
     clients: float
@@ -205,7 +210,8 @@ class Trace:
     def _worst_hour(self, ranges: FloatArray, weight: FloatArray) -> tuple[float, float]:
         """Beginning (epoch s) and mean (points) of the clock hour with the largest mean; NaN if nothing is known.
 
-        An hour of which less than half was recorded counts only if there is no other.
+        Hours of which less than half was recorded are left out. If all hours are like that, only the one that was
+        recorded most is used.
         """
         hours = np.array(self.times) // _HOUR * _HOUR
         covered = {float(hour): float(weight[hours == hour].sum()) for hour in np.unique(hours)}
@@ -244,7 +250,7 @@ def cost(figures: Figures, weight: float) -> float:
 
 
 def days(hours: float) -> float:
-    """The days for which cut clients count, at least one, because moves that level a cluster once do not recur."""
+    """The days over which cut clients are averaged; at least one, because moves that level a cluster do not recur."""
     return max(hours / 24, 1.0)
 
 

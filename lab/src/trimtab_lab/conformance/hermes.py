@@ -95,7 +95,7 @@ def _answer(outcome: HermesOutcome) -> Answer:
 
 
 def selective_counts(given: Input) -> Answer:
-    """``hermes.selective``: one balancing run by counts."""
+    """``hermes.selective``: one balancing run by the numbers of tasks."""
     found = selective(_work({"now_ms": 0, "profiles": {}, "loads": {}, **given}))
     changed = diff(given["current_assignments"], found.assignments)
     return {
@@ -110,9 +110,9 @@ def selective_counts(given: Input) -> Answer:
 def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
     """The parts of the recorded answer and of ours that do not depend on the order of hash maps.
 
-    That order decides which consumer holds what, and whether the original evens out the counts. If every placement is
-    made and counts differ by at most one, the sorted counts follow from their sum. No consumer may hold a subscription
-    twice.
+    The order of hash maps decides which consumer holds what, and whether Hermes evens out the numbers of tasks. If
+    every placement is made and these numbers differ by at most one, the sorted numbers follow from their sum. No
+    consumer may hold a subscription twice.
     """
     consumers = len(answer["tasks_per_consumer"])
     recorded, ours = (_sorted_tasks(of, consumers) for of in (expected, answer))
@@ -181,7 +181,7 @@ def assignment_diff(given: Input) -> Answer:
 
 
 def rules(given: Input) -> Rules:
-    """The rules of the original, in the order of its hash maps, with the settings of a recording."""
+    """Hermes' rules, in the order of its hash maps, with the settings of a recording."""
     law = Law.SCORING if given.get("target_weight_strategy") == "scoring" else Law.AVERAGE
     return Rules(
         stabilization=given.get("stabilization_window_ms", 0),

@@ -2,22 +2,24 @@
 
 Weighted. Every consumer should carry its target weight, in about as many tasks as the others. Placed tasks stay. Each
 other task goes to the lightest consumer, heaviest task first. Then the target weights are computed. Each overloaded
-consumer moves tasks out where counts are uneven, and swaps heavy tasks for light ones of others until it is near its
-target. A task that moved recently is not swapped, and a swap must make the consumer lighter by `min_change` percent.
+consumer moves tasks out where the numbers of tasks are uneven, and swaps heavy tasks for light ones of others until it
+is near its target. A task that moved recently is not swapped, and a swap must make the consumer lighter by `min_change`
+percent.
 
 This helps with tasks of very different weight on machines of different strength, with few moves in each cycle. It hurts
-where a single task is heavier than a target, because a task cannot be divided. Counts stay even, although weak machines
-should carry fewer tasks. The original's controller overcorrects on more than a few consumers (see `target_weights`).
+where a single task is heavier than a target, because a task cannot be divided. The numbers of tasks stay even, although
+weak machines should carry fewer tasks. Hermes' controller overcorrects on more than a few consumers (see
+`target_weights`).
 
-Selective. Only counts matter: every consumer gets as many tasks as the others, whatever they weigh. Placements stay,
-and surplus ones are removed. A missing one goes to the consumer with the fewest tasks. The subscription with the fewest
-placements comes first. Then the fullest consumer gives to the emptiest while they differ by more than one. It helps
-with tasks that are all alike, and hurts everywhere else.
+Selective. Only the numbers of tasks matter: every consumer gets as many tasks as the others, whatever they weigh.
+Placements stay, and surplus ones are removed. A missing placement goes to the consumer with the fewest tasks. The
+subscription with the fewest placements comes first. Then the fullest consumer gives to the emptiest while they differ
+by more than one. It helps with tasks that are all alike, and hurts everywhere else.
 
 Source. Hermes 2.21.0: its weighted work balancer, and its selective one, which is Hermes' default. The weighted model
-decides as the original does, in `Iteration.JAVA` with `Compatibility.JAVA`. In the selective original, hash maps decide
-ties. Here the first name wins. So counts equal the original's if they do not depend on the hash maps, but holders may
-differ.
+decides as Hermes does, in `Iteration.JAVA` with `Compatibility.JAVA`. In Hermes' selective balancer, hash maps decide
+ties. Here the first name wins. So the numbers of tasks equal Hermes' if they do not depend on the hash maps, but
+holders may differ.
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class Balance:
 
 
 def balance(work: Workload, rules: Rules, scores: Mapping[str, AverageScore] | None = None) -> Balance:
-    """Balance `work` once. scores: those of the last run."""
+    """Balance `work` once. scores: the scores after the last run."""
     return _Balancing(work, rules, order_of(rules.iteration)).run(scores or {})
 
 
@@ -299,7 +301,7 @@ class SelectiveBalance:
 
 
 def selective(work: Workload) -> SelectiveBalance:
-    """Balance `work` once, by counts. Profiles and loads are ignored."""
+    """Balance `work` once, by the numbers of tasks. Profiles and loads are ignored."""
     selecting = _Selecting(work)
     selecting.place()
     selecting.equalize()

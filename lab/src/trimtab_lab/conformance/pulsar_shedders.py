@@ -106,7 +106,7 @@ def _rounds(given: Input, shedder: Shedder, state: State | None = None, *, prune
 
 
 def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator[tuple[ClusterLoad, Shedding]]:
-    """Each round's cluster and answer. pruned: whether the original drops brokers that are no longer active."""
+    """Each round's cluster and answer. pruned: whether Pulsar's shedder drops brokers that are no longer active."""
     brokers = {name: dict(entry) for name, entry in given["brokers"].items()}
     bundles = {name: dict(entry) for name, entry in given["bundles"].items()}
     unloaded: list[str] = []
@@ -126,7 +126,7 @@ def _played(given: Input, shedder: Shedder, *, pruned: bool = False) -> Iterator
 
 
 def _in_java_order(bundles: Mapping[str, pulsar_clusters.Fields]) -> dict[str, pulsar_clusters.Fields]:
-    """The bundles in the original's order: that of a hash map that is filled from a concurrent map."""
+    """The bundles in Pulsar's order: that of a hash map that is filled from a concurrent map."""
     sheddable = [name for name in bundles if not is_monitoring(name.rpartition("/")[0])]
     walked = hash_map_order(concurrent_map_order(sheddable))
     return {name: bundles[name] for name in dict.fromkeys([*walked, *bundles])}

@@ -19,8 +19,8 @@ class InvalidRecordingError(ValueError):
 class RecordedScenario:
     """One recorded scenario.
 
-    input:           that of the Java class.
-    expect:          its answer.
+    input:           what the Java class got.
+    expect:          what it answered.
     order_sensitive: ``no``, ``within`` (order inside lists may differ) or ``yes`` (the decision depends on map order).
     alternatives:    other decisions, recorded with a shuffled map order.
     """

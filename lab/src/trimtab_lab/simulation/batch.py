@@ -16,7 +16,7 @@ from trimtab_lab.simulation.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run. name: of the scenario."""
+    """One run. name: the scenario's name."""
 
     name: str
     scenario: Scenario

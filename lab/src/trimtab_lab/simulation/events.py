@@ -18,7 +18,7 @@ class Leaves(ScenarioPart):
     round: Round
     """The first round without them."""
     until: Round | None = None
-    """The round in which they are back, without bundles; none: never."""
+    """The round in which they come back, without bundles. If it is not set, they never come back."""
 
 
 class Joins(ScenarioPart):
@@ -68,9 +68,10 @@ class Neighbour(ScenarioPart):
     usage: Load
     """Ratio of the machine that it takes."""
     minutes: Minutes
-    """How long it runs, drawn between the two."""
+    """The fewest and the most minutes of one run. Each duration is drawn between them."""
     every: Minutes
-    """Time from the end of one run to the beginning of the next, drawn between the two."""
+    """The fewest and the most minutes from the end of one run to the beginning of the next. Each pause is drawn between
+    them."""
 
 
 class Crowd(ScenarioPart):

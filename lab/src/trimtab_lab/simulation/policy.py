@@ -34,7 +34,7 @@ NOT_SIMULATED = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PolicyPlayer:
-    """Plays a policy. manifest: the BalancingPolicy as JSON values. notes: which of its settings do not count."""
+    """Plays a policy. manifest: the BalancingPolicy (JSON values). notes: which of its settings have no effect here."""
 
     name: str
     manifest: Mapping[str, Any]

@@ -20,7 +20,7 @@ _HOUR = 3600.0
 
 @dataclass
 class RunRecorder:
-    """Writes each round that it sees; see `Watcher`. spec: of the policy that plays, as JSON values, or None.
+    """Writes each round that it sees; see `Watcher`. spec: the spec of the policy that plays (JSON values), or None.
 
     Raises `OSError`.
     """

@@ -92,11 +92,12 @@ class Scenario(ScenarioPart):
     landing: Annotated[int, Field(ge=1, le=60)] = 1
     """Rounds from a decision until its moves have landed; 1: by the next snapshot."""
     splitting: SplittingOptions | None = None
-    """Limits for a splitter; none: only strategies that come with a splitter split."""
+    """Limits for a splitter. Without them, only strategies that come with a splitter split bundles."""
     realism: Realism = Realism()
     """Further effects of real clusters."""
     settled: Round | None = None
-    """The minutes until the brokers are balanced are counted from this round; none: from the end of the last event."""
+    """The round from which the minutes until the brokers are balanced are counted. Without it, they are counted from
+    the end of the last event."""
 
     @model_validator(mode="after")
     def check_brokers(self) -> Self:

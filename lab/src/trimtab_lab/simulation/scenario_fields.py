@@ -41,7 +41,7 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 """A number above 0."""
 
 Factors = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
-"""A pair of factors. A value between the two is drawn evenly."""
+"""The smallest and the largest factor. Values between them are equally likely."""
 
 
 def form(value: Any) -> str:
@@ -68,7 +68,7 @@ Drawn = Annotated[
 Minutes = Annotated[
     tuple[Annotated[int, Field(ge=1, le=20160)], Annotated[int, Field(ge=1, le=20160)]], AfterValidator(_ascending)
 ]
-"""A pair of minutes. A value between the two is drawn evenly."""
+"""The fewest and the most minutes. Values between them are equally likely."""
 
 
 _Row = Annotated[int, Field(ge=0)]

@@ -95,9 +95,9 @@ class Steps(ScenarioPart):
     """All traffic of the tenant abruptly changes to another level, and stays there for a while: a trend."""
 
     every: Minutes
-    """Minutes from one change to the next, drawn between the two."""
+    """The fewest and the most minutes from one change to the next. Each time is drawn between them."""
     factor: Factors
-    """Factor on the traffic, drawn between the two."""
+    """The smallest and the largest factor on the traffic. Each factor is drawn between them."""
 
 
 class Tenant(ScenarioPart):
@@ -131,6 +131,6 @@ class Tenant(ScenarioPart):
     steps: Steps | None = None
     """Traffic that changes abruptly, for all bundles at the same time."""
     brokers: BrokerRows | None = None
-    """Brokers (numbers, or a group's name) to which the tenant is isolated; none: it may be anywhere."""
+    """Brokers (numbers, or a group's name) to which the tenant is isolated. Without them, it may be anywhere."""
     anti_affinity: str = ""
     """Name of the anti-affinity group of its namespace; empty: none."""

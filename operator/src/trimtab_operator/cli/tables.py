@@ -29,9 +29,9 @@ _NAME = 12
 class Grid:
     """A table to print.
 
-    headings: all different. rows: cells in that order. numbers: headings of columns that are right-aligned and never
-    folded. spare: headings that a narrow terminal does without, the least important first. `numbers` and `spare` may
-    name columns that do not exist.
+    headings: all different. rows: each has a cell for each heading, in the same order. numbers: headings of columns
+    that are right-aligned and never folded. spare: headings that a narrow terminal does without, the least important
+    first. `numbers` and `spare` may name columns that do not exist.
     """
 
     title: str

@@ -140,7 +140,7 @@ class StayView(Status):
 
 
 class ManualMove(Status):
-    """A move that a person or Git requested. name: of the Bundle object. at: when it landed, epoch seconds."""
+    """A move that a person or Git requested. name: Bundle object. at: when it landed, epoch seconds."""
 
     name: str
     source: str

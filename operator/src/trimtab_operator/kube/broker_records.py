@@ -27,7 +27,7 @@ class BrokerRecord:
     target_weight, score: as last written to its status; None if never written.
     policy:       the policy that selects it, as last written to its status; empty if never written.
     discovered:   whether Trimtab created it for a pod or broker, and no person has set a field of its spec since.
-    conditions:   of its status.
+    conditions:   those of its status.
     observed_generation: the generation that its status is about; 0 before its first status.
     id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty if never written.
     """
@@ -57,7 +57,7 @@ class BrokerRecord:
 
 @dataclass(frozen=True, slots=True)
 class PodRecord:
-    """One pod. ready: its condition Ready is True; deleted: it is being terminated.
+    """One pod. ready: whether its condition Ready is True. deleted: whether it is being terminated.
 
     node: the node that it runs on; empty until it is scheduled. created: epoch seconds. since: the latest of its
     creation, its deletionTimestamp and the last transition of Ready (epoch seconds); NaN if unknown. started: epoch
@@ -77,7 +77,7 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """One node. cordoned: it takes no pods (``kubectl cordon``)."""
+    """One node. cordoned: whether it takes no new pods (``kubectl cordon``)."""
 
     name: str
     cordoned: bool

@@ -101,7 +101,7 @@ class StoredFormat(Generic[T]):
 
     encode:     returns the texts of a value by key. It also gets the value that is stored already (None: unknown), and
                 may leave out keys whose text is unchanged.
-    decode:     returns the value of such texts. Raises ValueError for texts that `encode` did not make.
+    decode:     returns the value that such texts stand for. Raises ValueError for texts that `encode` did not make.
     remedy:     text that tells a person what to do about content that can't be read.
     inherit:    returns what a new policy takes over from a deleted one of the same name; None: nothing.
     epoch:      returns the epoch of the leader that made a value; None: values have no epoch.

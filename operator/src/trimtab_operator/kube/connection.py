@@ -148,7 +148,7 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
 def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
     """The namespace of each context (empty if none) by the context's name, and the name of the current context.
 
-    If several files set a value, the first one counts, as in kubectl. Raises `ConnectionSettingsError`.
+    If several files set a value, the value of the first one is used, as in kubectl. Raises `ConnectionSettingsError`.
     """
     path, found, current = _kubeconfig_path(kubeconfig), dict[str, str](), ""
     for part in filter(os.path.isfile, path.split(os.pathsep)):

@@ -65,7 +65,7 @@ def own_identity() -> str:
 class Candidacy:
     """Identity of a candidate, and times of the Lease. Raises `ValueError` for times that let two processes lead.
 
-    name:     of the Lease object, the same in all replicas.
+    name:     name of the Lease object, the same in all replicas.
     duration: seconds without a renewal after which others may take over.
     deadline: seconds after which a leader that could not renew stops its writes.
     retry:    maximum seconds between two attempts. Each wait is shortened at random, so that replicas differ.
@@ -99,7 +99,8 @@ class Elector:
     """Campaigns for the Lease, renews it and releases it, for one term. A process that lost it does not campaign again.
 
     api: a client without a fence, because the elector opens the fence, and without retries.
-    leader: identity of the last known holder; empty if none. epoch: of our own term, 0 before it. wall: epoch seconds.
+    leader: identity of the last known holder; empty if none. epoch: the epoch of our own term, 0 before it. wall: epoch
+    seconds.
     """
 
     api: Api

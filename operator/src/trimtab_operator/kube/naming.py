@@ -1,7 +1,7 @@
 """Names of Kubernetes objects, and Pulsar's names of bundles. No other module composes such a name.
 
-A slug is lower case and DNS-safe. If several originals could share a slug (``a-b``/``c`` and ``a``/``b-c``, capitals,
-characters that DNS does not allow), a short hash of the original is appended. So each original has its own name.
+A slug is lower case and DNS-safe. If several names could share a slug (``a-b``/``c`` and ``a``/``b-c``, capitals,
+characters that DNS does not allow), a short hash of the whole name is appended. So each name has its own slug.
 """
 
 from __future__ import annotations
@@ -118,9 +118,10 @@ def owned_by(topic_namespace: str, uid: str) -> dict[str, Any]:
 def bundle_manifest(  # noqa: PLR0917  the parts of a bundle's identity, in the usual order
     name: str, topic_namespace: str, uid: str, lower: str, upper: str, spec: Raw, parent: str = ""
 ) -> dict[str, Any]:
-    """The manifest of a Bundle with a range (``0x%08x``) of a TopicNamespace object, which controls it.
+    """The manifest of the Bundle for a range of a TopicNamespace. The TopicNamespace object is its controlling owner.
 
-    spec: further fields of its spec. parent: the Bundle that is being split into this one; empty if none.
+    lower, upper: ``0x%08x``. spec: further fields of the Bundle's spec. parent: the Bundle that is being split into
+    this one; empty if none.
     """
     meta: dict[str, Any] = {"name": name, "ownerReferences": [{**owned_by(topic_namespace, uid), "controller": True}]}
     if parent:

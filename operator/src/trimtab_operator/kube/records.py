@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, Any] = {}
 class BundleRecord:
     """One Bundle at one resourceVersion.
 
-    name:                of the object; topic_namespace: name of the TopicNamespace object.
+    name:                name of the object. topic_namespace: name of the TopicNamespace object.
     lower, upper:        ``0x%08x``.
     owner:               desired owner (spec); status_owner: observed owner (status). Names of Brokers, or empty.
     state:               Free, Assigning, Owned, Releasing or Splitting.
@@ -160,7 +160,7 @@ FINISHED = frozenset({Phase.COMPLETED, Phase.FAILED})
 class SplitRecord:
     """One BundleSplit at one resourceVersion.
 
-    created, finished_at: epoch seconds, NaN if never. conditions: of its status.
+    created, finished_at: epoch seconds, NaN if never. conditions: those of its status.
     owned: whether another object owns it, and it is deleted with that object.
     """
 
@@ -207,10 +207,10 @@ def split_record(raw: Mapping[str, Any]) -> SplitRecord:
 class TopicNamespaceRecord:
     """One TopicNamespace at one resourceVersion.
 
-    name:       of the object; full_name: ``tenant/name`` as Pulsar spells it.
+    name:       name of the object. full_name: ``tenant/name`` as Pulsar spells it.
     policy:     settings for its bundles.
     bundles:    number of bundles created for it at first; 0 before that.
-    conditions: of its status.
+    conditions: those of its status.
     asked:      number of bundles that it should start with.
     discovered: whether Trimtab created it for a namespace that exists in Pulsar.
     going:      whether it is being deleted.

@@ -70,7 +70,8 @@ EVENTS = ResourceRef("events.k8s.io", "v1", "events", "Event")
 class Page(NamedTuple):
     """One page of a list.
 
-    items: can be read only once. resource_version: of the whole list. token: of the next page, empty on the last one.
+    items: can be read only once. resource_version: the version of the whole list. token: leads to the next
+    page; empty on the last one.
     """
 
     items: Iterable[dict[str, Any]]

@@ -115,7 +115,7 @@ class CycleRunner:
     async def refuse(
         self, run: PolicyRun, refusal: HeldBack, now: float, seconds: Mapping[str, float] | None = None
     ) -> None:
-        """Report that a cycle, begun at `now` (epoch seconds), makes no plan. refusal: why. seconds: by phase."""
+        """Report that a cycle, begun at `now` (epoch seconds), makes no plan. refusal: why. seconds: per phase."""
         settings = run.settings
         result = CycleResult(now, seconds or {}, settings.generation, refusal=refusal, interval=settings.interval)
         await self._report(result, settings, self.memory.state or run.state)

@@ -1,6 +1,6 @@
 """The loop of one policy: a cycle every `interval`, and a confirmation round in between and after each event.
 
-What a reconcile does depends on the phase of the policy. The first row whose condition holds counts. The table is
+What a reconcile does depends on the phase of the policy. The first row whose condition holds applies. The table is
 `policy_phase.TABLE`, and `policy_phase.phase_of` walks it. In a process that does not lead, no loop runs.
 
 | phase | condition | action | reason |

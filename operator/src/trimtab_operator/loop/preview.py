@@ -99,8 +99,8 @@ def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
 async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
     """Why moves can't be written now, by the checks for approved proposals. Omits moves that can be written.
 
-    policy: a BalancingPolicy object. moves: by name of the Bundle object. The caps of moves per hour do not apply,
-    because a person makes these moves. Raises what `preview` raises, except errors of the source.
+    policy: a BalancingPolicy object. moves: name of a Bundle object -> its move. The caps of moves per hour do not
+    apply, because a person makes these moves. Raises what `preview` raises, except errors of the source.
     """
     settings = Settings.of(policy)
     await _synced(cluster)

@@ -28,7 +28,7 @@ class Schedule:
     """When the cycles of one policy run.
 
     due: when the next cycle is due, in seconds of the cluster's clock. beat: the same without the random delay.
-    generation: of the policy at the last cycle. leaving: brokers that had to be emptied at the last check.
+    generation: the policy's generation at the last cycle. leaving: brokers that had to be emptied at the last check.
     """
 
     cluster: ClusterState

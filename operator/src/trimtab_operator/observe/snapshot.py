@@ -54,7 +54,7 @@ class Snapshot:
     last minutes. Quarantined bundles, and those whose budget is spent, are marked as withheld. Brokers that Pulsar's
     own figures contradict are not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
-    drains: bundles that must move whatever the load is. unwritten: as in `Observation`.
+    drains: the brokers to be emptied, whatever the load is. unwritten: as in `Observation`.
     """
 
     load: ClusterLoad

@@ -45,7 +45,7 @@ class ClusterRecords:
     namespaces: object name of a TopicNamespace -> ``tenant/name``.
     pending_moves: moves whose load may still be measured at their source.
     clock: the moment, in seconds, by the clock that the pending moves use.
-    policies: constraints of namespaces, by ``tenant/name``. traits: of brokers, by name.
+    policies: ``tenant/name`` -> constraints of the namespace. traits: broker -> its traits.
     expected: what the children of recent splits are expected to carry, by their names in Pulsar.
     departures: brokers that leave. admin: URL of each broker's statistics, by its name.
     cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
@@ -82,7 +82,7 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
 
     window: seconds over which the source averages rates (for the pending moves). A bundle whose TopicNamespace is
     unknown is left out, because its name in Pulsar is unknown. A person can create a second Bundle with the same name
-    in Pulsar. The one that comes first by `seniority` counts.
+    in Pulsar. Then the one that comes first by `seniority` is used.
     """
     row = {broker.name: i for i, broker in enumerate(records.brokers)}
     spaces = {name: i for i, name in enumerate(sorted(records.namespaces))}
@@ -148,7 +148,7 @@ ZONE = "topology.kubernetes.io/zone"
 def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolicy]:
     """Constraints by ``tenant/name``, of the namespaces that have any.
 
-    If two objects are for one namespace, the one that has its bundles counts, or else the first by name.
+    If two TopicNamespace objects are for one namespace, the one with bundles is used, or else the first by name.
     """
     found: dict[str, NamespacePolicy] = {}
     for record in sorted(spaces, key=lambda record: (not record.bundles, record.name)):
@@ -157,7 +157,7 @@ def policies(spaces: Iterable[TopicNamespaceRecord]) -> dict[str, NamespacePolic
 
 
 FEWEST_MEASURED = 3
-"""Number of measured moves that a namespace needs for its publish gap to count."""
+"""Number of measured moves that a namespace needs before its publish gap is used."""
 
 
 def publish_gaps(costs: Measured) -> dict[str, float]:

@@ -37,7 +37,7 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, counted
 def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord]) -> str | None:
     """Why a proposal is outdated; None while it is not.
 
-    generation: of the policy now. brokers: those that the policy selects.
+    generation: the policy's generation now. brokers: those that the policy selects.
     """
     if proposal.generation != generation:
         return "the policy was edited"
@@ -98,8 +98,8 @@ class Approver:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> bool:
         """Take the command if there is one, and advance the execution.
 
-        Returns whether a person requested a new plan, which must follow immediately. policy: as read. Raises
-        `ApiError`.
+        Returns whether a person requested a new plan, which must follow immediately. policy: the object, as it was
+        read. Raises `ApiError`.
         """
         self._generation = run.settings.generation
         await self._load()
@@ -144,7 +144,7 @@ class Approver:
     async def bar(self, refusal: HeldBack, generation: int) -> None:
         """Report that nothing can be approved while the policy is refused.
 
-        The next `attend` reports again what can be approved. generation: of the policy that was read. Raises
+        The next `attend` reports again what can be approved. generation: the policy's, as read. Raises
         `ApiError`.
         """
         self._reported_generation = 0

@@ -147,10 +147,10 @@ TRIES = 3
 class Executor:
     """Carries out the execution of one proposal.
 
-    failed: number of failed writes, by row. unsure: by row, the resourceVersion on which a write conflicted. The write
-    may have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the store
-    shows the bundle as it is now. unanswered: rows whose write got no answer. The next `advance` begins with reading
-    their bundles again.
+    failed: row -> number of failed writes. unsure: row -> the resourceVersion with which its write conflicted. The
+    write may have conflicted with our own earlier write whose answer was lost. So the move keeps its place until the
+    store shows the bundle as it is now. unanswered: rows whose write got no answer. The next `advance` begins with
+    reading their bundles again.
     written: number of moves that the last `advance` wrote, also when it failed.
     """
 

@@ -101,8 +101,8 @@ class Proposal:
     """A plan that a person can approve.
 
     id: eight hex digits of a hash of the policy's generation, the evaluation time, and the moves and splits.
-    generation: of the policy. made_at, expires_at: epoch seconds.
-    moves, splits: with Pulsar's spelling of bundles; names: of their Bundle objects, moves first.
+    generation: the policy's generation. made_at, expires_at: epoch seconds.
+    moves, splits: they name bundles as Pulsar spells them. names: the names of their Bundle objects, moves first.
     """
 
     id: str
@@ -131,7 +131,8 @@ class Proposal:
     ) -> Self:
         """The proposal of `plan`, which was made from `load`.
 
-        names: of the Bundle objects, by Pulsar's spelling. made_at: epoch seconds. expires_after: seconds from then.
+        names: bundle as Pulsar spells it -> name of its Bundle object. made_at: epoch seconds. expires_after: seconds
+        from then.
         measured: costs of earlier moves; None where nothing measures moves.
         """
         touched = plan.bundles

@@ -2,7 +2,7 @@
 
 Rows are the moves, then the splits. The row of a split has landed once its BundleSplit object, which has its own
 status, is created. Each row has a mark: waiting, written, landed or failed. The marks are stored. If a mark and its
-bundle differ, the bundle counts. If the operator stopped after it wrote a move and before it stored the mark, the
+bundle differ, the bundle is right. If the operator stopped after it wrote a move and before it stored the mark, the
 bundle is already moving. Then the waiting move counts as written, so no move is made twice.
 """
 
@@ -45,7 +45,7 @@ class Execution:
 
     marks: one per row. failures: the reasons by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
-    held: by row, why a disruption budget does not allow a waiting move in this round.
+    held: row -> why a disruption budget does not allow this waiting move in this round.
     """
 
     proposal: Proposal
@@ -106,7 +106,7 @@ class Execution:
         self._mark(row, Mark.LANDED)
 
     def wrote(self, row: int, resource_version: str = "") -> None:
-        """Mark a move as written. resource_version: of the bundle before the write, which a store may still show."""
+        """Mark a move as written. resource_version: the bundle's before the write; a store may still show it."""
         self._mark(row, Mark.WRITTEN)
         self._open[row] = resource_version
 

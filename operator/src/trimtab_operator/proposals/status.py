@@ -33,7 +33,7 @@ class ProposalPublisher:
     async def status(
         self, standing: Standing | None, execution: Execution | None, generation: int, command: Command | None
     ) -> None:
-        """Write the status. standing: None if the mode is not Approve. generation: of the policy that was read."""
+        """Write the status. standing: None if the mode is not Approve. generation: the policy's, as read."""
         now = self.publisher.cluster.now()
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class ProposalPublisher:
         await self.publisher.status(made)
 
     async def barred(self, refusal: HeldBack, generation: int) -> None:
-        """Set `ProposalReady` to False because of `refusal`. generation: of the policy that was read."""
+        """Set `ProposalReady` to False because of `refusal`. generation: the policy's, as read."""
         now, kind, text = self.publisher.cluster.now(), PolicyCondition.PROPOSAL_READY, shortened(refusal.detail)
 
         def made(previous: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ _PROPOSAL, _PROGRESS, _STATE = "proposal.json.gz", "progress.json.gz", "state.js
 class Standing:
     """State of a policy's proposals.
 
-    message: for people. proposal: the waiting one, None in every other state. execution: that of the proposal that was
-    approved last; None if none has been approved yet.
+    message: a text for people. proposal: the waiting one, None in every other state. execution: how the proposal that
+    was approved last is carried out; None if none has been approved yet.
     """
 
     state: ProposalState = ProposalState.PENDING_PROPOSAL
@@ -47,7 +47,7 @@ class Standing:
 
 
 def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Standing]:
-    """The store of one policy's `Standing`. uid: of the policy; a new policy of the same name starts empty."""
+    """The store of one policy's `Standing`. uid: the policy's; a new policy of the same name starts empty."""
     stored_format = StoredFormat(
         encode=lambda standing, stored: _encoded(standing, stored, uid),
         decode=lambda texts: _decoded(texts, uid),

@@ -52,9 +52,9 @@ def discover(
 ) -> Changes:
     """The changes after which every pod that matches a selector has a Broker, and each Broker's readiness is current.
 
-    policy_of: the policy that selects each broker, for its status. forgotten: names of brokers without bundles whose
-    pod has been gone for so long that it won't return. ids: if Pulsar is linked, the id of each broker that it lists as
-    active, by name. A broker that it does not list is not ready.
+    policy_of: broker -> the policy that selects it, for its status. forgotten: names of brokers without bundles
+    whose pod has been gone for so long that it won't return. ids: if Pulsar is linked, broker -> its id, for the
+    brokers that Pulsar lists as active. A broker that it does not list is not ready.
 
     A Broker is named after its pod. A Broker whose pod is gone is not ready, but stays, so that its settings, such as
     `schedulable`, survive a restart. Once forgotten it is deleted, if discovery created it and no person has changed

@@ -55,7 +55,7 @@ def member(name: str) -> str:
 def union(
     title: str, doc: str, rows: Mapping[str, tuple[type[StrategyParams], str]], default: str | None = None
 ) -> type[Union]:
-    """Create a union class. rows: by type, its parameter model and a summary of one sentence.
+    """Create a union class. rows: type -> its parameter model, and a summary of one sentence.
 
     default: the type that applies if `type` is absent; if None, `type` is required.
     """

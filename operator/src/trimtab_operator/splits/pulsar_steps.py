@@ -50,11 +50,11 @@ class PulsarSplitStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PulsarSplitObservation:
-    """Pulsar's bundles and the Bundle objects now. whole: range of the parent. parent: its object, None if gone.
+    """Pulsar's bundles and the Bundle objects now. whole: range of the parent. parent: its Bundle, None if gone.
 
     edges: Pulsar's boundaries from one end of the parent to the other, both included. They are empty if Pulsar has no
-    bundle there, or one that is larger than the parent. children: the children that exist, by the range between two
-    edges. If Pulsar has no edge inside the parent and the parent is gone, the ordered ranges are the keys.
+    bundle there, or one that is larger than the parent. children: range between two edges -> the child there, if
+    it exists. If Pulsar has no edge inside the parent and the parent is gone, the ordered ranges are the keys.
     """
 
     whole: tuple[int, int]

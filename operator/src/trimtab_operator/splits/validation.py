@@ -68,7 +68,8 @@ class SplitMustWaitError(ValueError):
 class SplitEnvironment:
     """What a split is validated against.
 
-    space:   the bundle's TopicNamespace, None if it does not exist. count: its bundles after all running splits.
+    space:   the bundle's TopicNamespace, None if it does not exist. count: number of its bundles after all running
+             splits.
     most:    how many bundles a namespace may have by the policies' split rules; None without a limit.
     limits:  load limits of one bundle, up to which `flow_or_qps_equally_divide` fills each child.
     bundles, brokers: names of those that exist. topics: those that each policy has measured.

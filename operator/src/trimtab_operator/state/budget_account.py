@@ -57,9 +57,9 @@ class MovePace:
     Additive increase, multiplicative decrease: a publish gap that is much longer than the broker's usual gap halves the
     number. Each other gap adds one, until the policy's limit is reached. Only a sample of the moves is measured.
 
-    windows: by broker, how many moves to it may be pending; a broker without an entry has the policy's limit.
+    windows: broker -> how many moves to it may be pending. A broker without an entry has the policy's limit.
 
-    gaps: by broker, seconds of the latest publish gaps after moves to it, oldest first.
+    gaps: broker -> seconds of the latest publish gaps after moves to it, oldest first.
     """
 
     windows: Mapping[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class MovePace:
         return max(1, min(limit, int(self.windows.get(broker, limit))))
 
     def measured(self, broker: str, gap: float, limit: int) -> Self:
-        """The pace after a move to `broker` that cut publishers off for `gap` seconds. limit: of the policy."""
+        """The pace after a move to `broker` that cut publishers off for `gap` seconds. limit: the policy's limit."""
         before, usual = self.gaps.get(broker, ()), self.usual(broker)
         grown = usual is not None and gap >= GROWN * usual and gap - usual >= NOTICEABLE
         allowed = self.allowed(broker, limit)
@@ -92,7 +92,7 @@ class MovePace:
 
 @dataclass(frozen=True, slots=True)
 class StoredAccount:
-    """The content of the ConfigMap. epoch: of the leader that stored it."""
+    """The content of the ConfigMap. epoch: that of the leader that stored it."""
 
     ledger: BudgetLedger = field(default_factory=BudgetLedger)
     pace: MovePace = field(default_factory=MovePace)
@@ -178,7 +178,7 @@ class BudgetAccount:
     async def recall(self, api: Api, namespace: str, epoch: int) -> None:
         """Read the account once per process. Read it again in each call while it is unreadable.
 
-        epoch: of the leader; 0 without an election, where each start gets the next epoch. Raises `ApiError`.
+        epoch: the leader's; 0 without an election, where each start gets the next epoch. Raises `ApiError`.
         """
         if self._store is not None and not self.unreadable:
             return

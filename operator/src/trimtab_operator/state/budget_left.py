@@ -63,7 +63,8 @@ async def without_budget(
 ) -> dict[str, Reason]:
     """The bundles of `load` that a budget keeps from moving now, so that a plan can leave them out.
 
-    records: by Pulsar's spelling. Also keeps the prices of the policy's moves, for `admit`. Raises `ApiError`.
+    records: bundle as Pulsar spells it -> its record. Also keeps the prices of the policy's moves, for `admit`. Raises
+    `ApiError`.
     """
     rules = rules_of(cluster, settings)
     if rules.empty or settings.mode is Mode.SHADOW:

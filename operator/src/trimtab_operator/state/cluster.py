@@ -49,7 +49,7 @@ FRESH_FOR = 120.0
 class Stores:
     """The stores of the objects that decisions depend on.
 
-    nodes: of the Kubernetes cluster; None where the operator does not watch them, or may not.
+    nodes: the nodes of the Kubernetes cluster; None where the operator does not watch them, or may not.
     """
 
     bundles: Store[BundleRecord]
@@ -108,9 +108,10 @@ class KeptSamples:
 class PolicyTable:
     """The policies whose loops run, by name.
 
-    settings: of the policies that may run. claims: the brokers that each policy selects. shares: which policy has which
-    brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately. sizings:
-    advice on the number of brokers. topics: those that the last cycle measured. samples: of the last minutes.
+    settings: those of the policies that may run. claims: the brokers that each policy selects. shares: which policy has
+    which brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately.
+    sizings: advice on the number of brokers. topics: those that the last cycle measured. samples: those of the last
+    minutes.
     """
 
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -150,7 +151,7 @@ class ClusterState:
     splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
     to carry, by Pulsar's spelling.
     link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
-    cut_by: by ``tenant/name``, the TopicNamespace object for which this process created the bundles.
+    cut_by: ``tenant/name`` -> the TopicNamespace object for which this process created the bundles.
     budget: what moves have spent of disruption budgets.
     """
 

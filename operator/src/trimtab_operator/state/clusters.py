@@ -22,8 +22,8 @@ class Clusters:
     engine: as in `ClusterState`.
     everywhere: whether all namespaces are watched; else only those in `by_namespace`.
     listed: set once `by_namespace` is complete for the first time.
-    admitted: by namespace, set once its policies may run: the process leads, and its epoch is higher than all epochs
-    that were used there.
+    admitted: namespace -> event, set once its policies may run: the process leads, and its epoch is higher than all
+    epochs that were used there.
     """
 
     process: ProcessState

@@ -28,9 +28,10 @@ from trimtab_strategies.protocols import Predictions
 class CycleResult:
     """What one cycle measured, decided and did.
 
-    started: epoch seconds. seconds: by phase. load, plan: None when there is none. namespace: Kubernetes namespace of
-    the policy, set if there is a plan. refusal: why the whole cycle was refused, or None. restraint: why the plan was
-    only shown, or None. written, split_requests: results of the plan's moves and of its splits, in the plan's order.
+    started: epoch seconds. seconds: phase -> its duration. load, plan: None when there is none. namespace: Kubernetes
+    namespace of the policy, set if there is a plan. refusal: why the whole cycle was refused, or None. restraint: why
+    the plan was only shown, or None. written, split_requests: results of the plan's moves and of its splits, in the
+    plan's order.
     """
 
     started: float

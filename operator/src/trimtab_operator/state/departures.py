@@ -57,8 +57,8 @@ class RollingRestart:
 class Departures:
     """Brokers that are leaving, by name.
 
-    ending: their pod is being terminated. cordoned: the node of their pod is cordoned. drained: their spec, or the
-    node, says that they should be empty.
+    ending: brokers whose pod is being terminated. cordoned: brokers whose pod is on a cordoned node. drained: brokers
+    that should be empty according to their spec or their node.
     """
 
     ending: frozenset[str] = frozenset()
@@ -72,7 +72,10 @@ class Departures:
         return self.ending | self.cordoned
 
     def drains(self, load: ClusterLoad | None = None) -> Drains:
-        """Which bundles must move, whatever the load is. load: as measured; None: unknown."""
+        """The brokers to be emptied, and why shedding pauses in the meantime.
+
+        load: the measured load, which says whether new brokers are trusted yet; None: unknown.
+        """
         rollout, text = self.rollout, self.rollout.text
         if not text and load is not None and (names := _not_believed(load, rollout.young)):
             text = f"{', '.join(names)} started lately and can't be measured yet: nothing is shed meanwhile"
@@ -96,7 +99,7 @@ def departures(
 
 
 def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart:
-    """Rolling restarts of `pods`, by the name of their broker. now: epoch seconds."""
+    """The rolling restarts among `pods` (name of the broker -> its pod). now: epoch seconds."""
     sets = dict[str, list[Member]]()
     for broker, pod in pods.items():
         name, _, ordinal = pod.name.rpartition("-")
@@ -160,5 +163,5 @@ class LostBrokers:
         self.since = {name: self.since.get(name, now) for name in missing}
 
     def lost(self, now: float, after: float) -> frozenset[str]:
-        """Brokers that have been missing for more than `after` seconds."""
+        """Brokers that have been missing for too long. after: the longest time that is allowed, in seconds."""
         return frozenset(name for name, since in self.since.items() if now - since > after)

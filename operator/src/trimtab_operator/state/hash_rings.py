@@ -30,7 +30,7 @@ class Ring:
     """The ring of one TopicNamespace.
 
     bundles: number of bundles. gaps: ranges (lower, upper) that no bundle covers, ascending.
-    overlaps: by name of each bundle without a place, the name of a bundle that overlaps it and has a place.
+    overlaps: name of a bundle without a place -> name of a bundle that overlaps it and has a place.
     served: names of the bundles that have no place, but that a broker serves.
     """
 
@@ -86,7 +86,7 @@ def _gaps(placed: Sequence[BundleRecord]) -> Iterable[tuple[str, str]]:
 class HashRings:
     """The rings of all TopicNamespaces, updated bundle by bundle. Only rings that have changed are examined again.
 
-    faulty: the rings that are not whole, by name of the TopicNamespace, as of the last `examined`.
+    faulty: name of a TopicNamespace -> its ring, for rings that were not whole at the last `examined`.
     """
 
     faulty: dict[str, Ring] = field(default_factory=dict)

@@ -29,9 +29,9 @@ class Claim:
     """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
 
     born: creation time of the policy, as text that sorts by time.
-    idle: the policy is invalid and has never run. It still keeps its brokers: a mistake in an older policy must not
-    give them to a younger one that was refused.
-    shadow: its mode is Shadow.
+    idle: whether the policy is invalid and has never run. It still keeps its brokers: a mistake in an older policy must
+    not give them to a younger one that was refused.
+    shadow: whether its mode is Shadow.
     """
 
     policy: str
@@ -75,9 +75,9 @@ class Shares:
     """The brokers of each policy.
 
     standing: the policies that run, oldest first. refused: those that don't, each with the reason.
-    policy_of: by name of a broker, its policy, which may be idle.
-    beside: by name of a policy in mode Shadow, the standing policy that it is compared with; empty while there is none.
-    misplaced: by name of a policy in mode Shadow that may not run, the reason.
+    policy_of: broker -> its policy, which may be idle.
+    beside: policy in mode Shadow -> the standing policy that it is compared with; empty while there is none.
+    misplaced: policy in mode Shadow that may not run -> the reason.
     """
 
     standing: tuple[str, ...] = ()

@@ -50,7 +50,7 @@ class Compared:
     """One comparison of a broker: msg/s in and out, `shown` by Prometheus and `reported` by the broker.
 
     at: seconds of the cluster's clock. odd: number of comparisons in a row that were odd. since: when the first of
-    these was made. sample: number of the sample of Prometheus.
+    these odd ones was made. sample: number of the sample of Prometheus.
     """
 
     shown: float
@@ -90,8 +90,8 @@ class Compared:
 class CrossCheck:
     """All comparisons so far.
 
-    shown: by broker, msg/s in and out in the last sample of Prometheus. sample: its number. at: its time, in seconds of
-    the cluster's clock. compared: the last comparison, by broker.
+    shown: broker -> msg/s in and out in the last sample of Prometheus. sample: number of that sample. at: time of that
+    sample, in seconds of the cluster's clock. compared: broker -> its last comparison.
     """
 
     shown: dict[str, float] = field(default_factory=dict)
@@ -174,16 +174,16 @@ class PulsarLink:
 
     spec: the cluster that the policy `policy` names; all other policies must name the same one. None without a
     connection: then the brokers watch the Bundle objects and move the bundles themselves.
-    ids: by name of a Broker object, the id (``host:webPort``) of each active broker in Pulsar. None until Pulsar has
+    ids: name of a Broker object -> id in Pulsar (``host:webPort``), for each active broker. None until Pulsar has
     answered: until then it is not known which brokers are alive.
     problem: why Pulsar can't be reached at the moment; empty when it can.
     own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off settings whose former values a ConfigMap keeps; None: unknown.
-    found: a copy of these values, if this process wrote or read them: a user may delete the ConfigMap too early.
-    elsewhere: whether these values belong to another cluster, and must be restored there first.
+    found: a copy of these former values, if this process wrote or read them: a user may delete the ConfigMap too early.
+    elsewhere: whether the former values belong to another cluster, and must be restored there first.
     steering: lock that is held while Pulsar's own balancer is checked or switched.
     suspects: namespaces (``tenant/name``) that may differ from their objects, and are read next.
-    urls: by name of a Broker object, the URL of its statistics; only while a policy needs them.
+    urls: name of a Broker object -> URL of its statistics; only while a policy needs them.
     credentials: the current credentials for those URLs.
     cross_check: whether Prometheus shows the brokers that Pulsar has.
     """

@@ -45,17 +45,18 @@ class Settings:
     """All settings of one policy. Durations in seconds, limits as ratios.
 
     born: when the policy was created, as the API server writes it.
-    broker_interval: from one broker refresh to the next; if it equals `interval` there is none between two cycles.
-    overload_line: ratio of usage, by the shedder's weights; a broker that crosses it starts a cycle.
+    broker_interval: time from one broker refresh to the next; if it equals `interval`, there is no refresh between two
+    cycles.
+    overload_line: usage (ratio, by the shedder's weights); a broker whose usage reaches it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
     quarantine: how long a flapping bundle is not moved. max_undone_moves: number of undone moves within an hour at
     which the policy stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need
     no person. max_moves_in_flight: maximum number of pending moves of an approved proposal. budget: how much disruption
     moves may cause; None: no limit.
 
-    prometheus: without credentials; `auth` names the Secrets that hold them.
+    prometheus: its settings, without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects move them.
-    spec: of the resource, as it was read; for the history.
+    spec: the spec of the policy as it was read, for the history.
     """
 
     name: str

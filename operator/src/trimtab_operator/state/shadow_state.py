@@ -38,7 +38,7 @@ class ShadowState:
     """The state of a shadow.
 
     of: `fingerprint` of the two policies. acting: name of the acting policy. begun: why the comparison began when it
-    did. displaced: None if there were too many to be stored. epoch: of the leader that stored the state.
+    did. displaced: None if there were too many to be stored. epoch: that of the leader that stored the state.
     """
 
     of: str

@@ -45,11 +45,12 @@ class Sizing:
     """A cluster's size so far: its usage, and the advice.
 
     usage: average usage of the most used resource over all brokers (ratio), NaN at first. resource: the most used one
-    in the last decision. brokers: number of brokers that are counted. advised: number of brokers it should have.
-    verdict: of the last decision; None: the size is right. streak: decisions in a row with that verdict. sure: whether
-    `patience` decisions in a row ever agreed. said: the last verdict on which they agreed. wanted: number of brokers
-    that an autoscaler should aim at; 0 if unknown. It does not fall while a broker is not counted: a broker that
-    restarts must not be scaled away.
+    in the last decision. brokers: number of brokers that the last decision counted. advised: number of brokers that the
+    cluster should have.
+    verdict: whether the last decision found it too small or too large; None: the size is right. streak: decisions in a
+    row with that verdict. sure: whether `patience` decisions in a row ever agreed. said: the last verdict on which they
+    agreed. wanted: number of brokers that an autoscaler should aim at; 0 if unknown. It does not fall while a broker is
+    not counted: a broker that restarts must not be scaled away.
     """
 
     usage: float = math.nan
@@ -94,8 +95,8 @@ class Sizing:
 def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, str]:
     """Usage (ratio of the sum of the limits) and name of the most used resource.
 
-    Only resources whose usage moves with a bundle are compared. part: (n,) the brokers that count. The usage is 0 if
-    nothing is known.
+    Only resources whose usage moves with a bundle are compared. part: (n,) the brokers that are included. The usage is
+    0 if nothing is known.
     """
     usage, limit = load.brokers.usage[part][:, MOVING], load.brokers.limit[part][:, MOVING]
     known = np.isfinite(usage) & np.isfinite(limit) & (limit > 0)

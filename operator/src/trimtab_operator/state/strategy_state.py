@@ -47,9 +47,11 @@ NO_STRATEGIES = StrategyNames()
 class PolicyState:
     """The stored state of a policy.
 
-    strategies: their memory. of: the types of those strategies; strategies of other types do not read it. epoch: of the
-    leader that stored the state. quarantine: by bundle, until when (epoch seconds) it is not moved.
-    competition: with another balancer.
+    strategies: the memory of the strategies. of: the types of those strategies; strategies of other types do not read
+    it.
+    epoch: the epoch of the leader that stored the state.
+    quarantine: bundle -> until when (epoch seconds) it is not moved.
+    competition: what is known of a competing balancer.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. There is one entry per cycle
     and not per move, because a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
     """

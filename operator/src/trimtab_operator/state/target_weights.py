@@ -66,8 +66,8 @@ def changed_weights(
 ) -> dict[str, float | None]:
     """Merge-patch of a broker's status with its weight; empty when nothing noticeable changed.
 
-    weights: of all `brokers` of the policy; empty when its shedder has none. The patch then removes an old weight. If
-    only this broker has none (its usage is unknown now), it keeps its old weight.
+    weights: those of all `brokers` of the policy; empty when its shedder computes none. The patch then removes an old
+    weight. If only this broker has none (its usage is unknown now), it keeps its old weight.
     """
     if not weights:
         return _none(record)

@@ -104,7 +104,7 @@ def budget_uses(cluster: ClusterState, settings: Settings) -> BudgetStatus | Non
 class NamespaceUses:
     """What the budgets of topic namespaces have left, according to `tally`.
 
-    charges: by ``tenant/name``. moved: names of the bundles that moved in the last day, by TopicNamespace.
+    charges: ``tenant/name`` -> its charges. moved: names of the bundles that moved in the last day, by TopicNamespace.
     """
 
     tally: BudgetTally

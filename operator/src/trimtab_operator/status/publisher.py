@@ -188,7 +188,10 @@ class StatusPublisher:
     async def _broker_statuses(
         self, names: Sequence[str], usage: FloatArray, weights: Mapping[str, BrokerWeight] | None = None
     ) -> None:
-        """Write the status of `names`. usage: (n, 5) percent, NaN if unknown. weights: by name, None: not computed."""
+        """Write the status of the brokers `names`. usage: (n, 5) percent, NaN if unknown.
+
+        weights: broker -> its weight; None: the shedder computes none.
+        """
         for row, name in enumerate(names):
             if (record := self.cluster.stores.brokers.items.get(name)) is None:
                 continue

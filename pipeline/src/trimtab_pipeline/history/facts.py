@@ -24,7 +24,7 @@ from trimtab_pipeline.transform.arrays import positions
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 COMPLETE = "complete"
-"""Kind of a row that names another kind, of which the record has all facts."""
+"""The kind of a row that names another kind. All facts of that other kind were written together with this row."""
 
 
 class FactLog:
@@ -43,7 +43,7 @@ class FactLog:
     ) -> pa.Table:
         """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
 
-        complete: kinds of which `facts` has all that exist.
+        complete: kinds of which `facts` lists all facts. A fact of such a kind that is missing there no longer exists.
         """
         given = list(facts)
         present = {(fact.kind, fact.name) for fact in given}

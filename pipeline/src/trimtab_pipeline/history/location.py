@@ -25,7 +25,7 @@ _OBJECT_STORES = {"s3", "gcs", "abfs"}
 
 @dataclass(frozen=True)
 class Location:
-    """A folder or file. path: its path in `filesystem`. prefix: what precedes it in a URI for Spark; empty for none."""
+    """A folder or file. path: its path in `filesystem`. prefix: what a URI for Spark has before it, or empty."""
 
     filesystem: fs.FileSystem = field(compare=False, repr=False)
     path: str

@@ -83,7 +83,8 @@ class HistorySummary:
     """The content of a history.
 
     begin, end: epoch s of the oldest and newest cycle. interval: usual seconds between cycles; NaN for a single cycle.
-    tables:     bytes of each table by name. files: how many. damaged: (file, cause) of unreadable or renamed files.
+    tables:     name of a table -> its bytes. files: number of files. damaged: (file, cause) of unreadable or renamed
+                files.
     """
 
     policy: str

@@ -31,7 +31,7 @@ class RecordedTopics:
     def added(self, load: ClusterLoad) -> ClusterLoad:
         """`load` with the topics that were recorded in its cycle. Also sets `sketches` to the newest up to that cycle.
 
-        sketches: by bundle, (k, 4) first hash, number of hashes, topics, bytes/s in plus out. Raises
+        sketches: bundle -> (k, 4) first hash, number of hashes, topics, bytes/s in plus out. Raises
         `ForeignFileError`.
         """
         while self._sketch is not None and self._sketch[0] <= load.now:

@@ -234,7 +234,8 @@ class _Counts:
 class _Facts:
     """The newest facts about resources in the rows of `FACTS` that were read so far.
 
-    values: by kind and name, for all facts except those of bundles. brokers: names of the brokers in the last cycle.
+    values: kind -> name -> value, for all facts except those of bundles. brokers: names of the brokers in the last
+    cycle.
     """
 
     def __init__(self) -> None:

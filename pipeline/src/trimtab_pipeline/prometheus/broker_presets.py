@@ -33,8 +33,8 @@ class Series:
     """The raw samples of one signal of brokers.
 
     metric, selector: its series; they have the label ``pod``. kind: ``counter`` or ``gauge``. part: the label that
-    names a part of the signal; parts are added up. It is empty if there are no parts. above: only higher values count;
-    None: all do.
+    names a part of the signal; parts are added up. It is empty if there are no parts. above: lower or equal
+    values are ignored; None: no value is.
     """
 
     metric: str

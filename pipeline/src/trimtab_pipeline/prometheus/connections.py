@@ -105,12 +105,12 @@ class TimelyAdapter(HTTPAdapter):
     """Connections whose time-out covers a whole answer, without retries."""
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Create pools of such connections."""
+        """Create pools of connections whose time-out covers a whole answer."""
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = dict(_POOLS)
 
     def proxy_manager_for(self, *args: Any, **kwargs: Any) -> Any:
-        """Create pools of such connections to a proxy."""
+        """Create pools of connections to a proxy, with the same time-out."""
         manager = super().proxy_manager_for(*args, **kwargs)
         manager.pool_classes_by_scheme = dict(_POOLS)
         return manager

@@ -79,7 +79,7 @@ class BrokerQueries:
 
 @dataclass(frozen=True, slots=True)
 class RawRead:
-    """One query for raw samples. series: by metric, the signal and its `Series`."""
+    """One query for raw samples. series: metric -> the signal and its `Series`."""
 
     promql: str
     series: Mapping[str, tuple[str, Series]]

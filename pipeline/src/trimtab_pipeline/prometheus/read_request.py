@@ -23,9 +23,9 @@ class ShardRequest:
     """The queries for the brokers of one shard. pods: the names of their pods.
 
     raw: for raw samples. values: an instant query per signal; they are usually combined into one query.
-    ahead: counts samples with a time in the future; empty when that is not checked.
-    own: a user's instant query of each signal that has one. rated: for each of these that takes a rate, the range
-    selector of its counter.
+    ahead: the query that counts samples with a time in the future; empty when that is not checked.
+    own: a user's instant query of each signal that has one. rated: for each of these queries that takes a rate, the
+    range selector of its counter.
     bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
     user wrote. topics: a query for each column of the topics, see `topics_in`.
     summing: whether topics are read where no bundle has metrics of its own.

@@ -30,7 +30,7 @@ Metrics = Mapping[str, tuple[str, Series]]
 class RawSeries:
     """One series of an answer: signal, kind, pod and part as in `BROKER_SAMPLES`.
 
-    points: (k, 2) times and values, oldest first. above: only higher values count; None: all do.
+    points: (k, 2) times and values, oldest first. above: lower or equal values are ignored; None: no value is.
     """
 
     signal: str

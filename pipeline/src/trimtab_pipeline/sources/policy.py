@@ -116,7 +116,7 @@ class WantedCycle:
 class WantedPast:
     """The measurement of a past minute that waits for its turn. It reads no state, and its result is not stored.
 
-    cycle: has a name that no other minute has.
+    cycle: its name differs from those of all other minutes.
     """
 
     cycle: PolicyCycle

@@ -15,8 +15,8 @@ A *pair* is two consecutive samples of a series. It covers the time between them
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
 
-A signal is the sum over its parts (network interfaces, cores). If a part has several series, only the one with the
-newest sample counts. A part counts only if its newest sample is the newest of the signal.
+A signal is the sum over its parts (network interfaces, cores). If a part has several series, only the series with
+the newest sample is used. A part is left out unless its newest sample is as new as the newest of the signal.
 """
 
 from __future__ import annotations

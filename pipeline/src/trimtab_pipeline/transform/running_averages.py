@@ -54,7 +54,7 @@ def _unknown(count: int) -> Before:
 
 
 def _only(before: Before, rows: IntArray) -> Before:
-    """The rows of `before`; unknown for -1."""
+    """The given `rows` of `before`. Row -1 has unknown averages."""
     none = _unknown(1)
     return Before(
         np.asfortranarray(np.concatenate([before.short, none.short])[rows]),  # column after column, as in `block`

@@ -34,7 +34,7 @@ class HashRanges:
     namespaces, pods: the names that `namespace` and `owner` refer to.
     namespace, owner: (b,) row of the namespace; row of the pod that should own it, or -1.
     lower, upper: (b,) first hash of the bundle, and first hash after it.
-    row: (b,) position among the original names.
+    row: (b,) position among the names that `of` was called with.
     """
 
     namespaces: tuple[str, ...]
@@ -56,7 +56,7 @@ class HashRanges:
         return cls(tuple(namespaces), bounds[0], bounds[1], bounds[2], order, (), np.full(len(parts), -1))
 
     def owned(self, pods: tuple[str, ...], owner: IntArray) -> Self:
-        """The ranges with owners: for each of the original names the row of a pod, or -1.
+        """The ranges with owners. owner: for each of the names that `of` was called with the row of a pod, or -1.
 
         Each hash is in at most one range. If some overlap (a person created an extra bundle, or a namespace has two
         objects), those with an owner are kept first, then those with the lowest hash. The others are dropped.

@@ -272,7 +272,7 @@ def _says(text: str) -> Callable[[Row, Cycle], str]:
 
 
 def _of_resource(name: str, resource: str) -> dict[str, _Kind]:
-    """The doubts about a resource. name: its column. resource: its name for users."""
+    """The doubts about a resource. name: the resource's column. resource: the resource's name for users."""
     return {
         f"stopped_{name}": _Kind(Reason.OUT_DATED_DATA, _stopped(name, resource), Drop.OUT_DATED),
         f"cover_{name}": _Kind(Reason.UNTRUSTED, _covers_little(name, resource), Drop.GAP),

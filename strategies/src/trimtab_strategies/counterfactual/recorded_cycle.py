@@ -36,7 +36,7 @@ class RecordedCycle:
     load: the cluster as it was, each bundle with the owner it had.
     wanted: (m, 4) columns `TRAFFIC`, what each bundle's clients wanted. work: (m,) bytes/s of CPU work.
     slope: (n,) cores per byte/s of work. recent: the last minutes of the bundles, as in `RecentSamples`.
-    sketches: by bundle, the parts of its range if known: (t, 4) first hash, number of hashes, topics, bytes/s.
+    sketches: bundle -> parts of its range, if known: (t, 4) first hash, number of hashes, topics, bytes/s.
     """
 
     load: ClusterLoad

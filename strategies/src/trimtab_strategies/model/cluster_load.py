@@ -307,7 +307,7 @@ class DataQuality:
     missing_brokers, missing_bundles: number of those that exist in the cluster, but not in the source.
     failed:   (shard or query, error text) of every part of the source that did not answer.
     warnings: the source's own warnings about its answer (``warnings`` of Prometheus: partial data).
-    doubts:   by broker's name, why it is not trusted, where that is known.
+    doubts:   broker -> why it is not trusted, where that is known.
     notes:    oddities that do not make the data partial (a duplicate series, a clock that differs).
     """
 
@@ -329,10 +329,10 @@ class DataQuality:
 class ClusterLoad:
     """The whole snapshot. now: epoch seconds at which the samples were evaluated.
 
-    traits: by broker's name. policies: by namespace. A broker without traits, or a namespace without a policy, may be
-              absent.
-    publish_gaps: by namespace, median seconds for which a move interrupts publishers; only where that was measured.
-    withheld: by name, bundles that balancing must leave where they are, and why.
+    traits:   broker -> its traits. policies: namespace -> its policy. A broker without traits, or a namespace without a
+              policy, may be absent.
+    publish_gaps: namespace -> median seconds for which a move interrupts publishers; only where that was measured.
+    withheld: bundle that balancing must leave where it is -> the reason.
     recent:   the last minutes, with the rows of `brokers` and `bundles`; None if they are not kept.
     """
 

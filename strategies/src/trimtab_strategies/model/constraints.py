@@ -10,9 +10,9 @@ class BrokerTraits:
     """Properties of a broker that its load does not show.
 
     version:        the broker's software version, e.g. ``4.2.4``; empty if unknown.
-    failure_domain: name of the domain (zone, rack) it fails with; empty if none.
+    failure_domain: name of the domain (zone, rack) that it fails with; empty if none.
     load_manager:   class name of its load manager; empty if unknown.
-    persistent, non_persistent: whether it serves such topics.
+    persistent, non_persistent: whether it serves persistent topics, and non-persistent ones.
     weight:         set by a user: the load it should carry, as a multiple of the average of brokers without a weight;
                     NaN if none.
     started:        epoch seconds at which its pod, or the newest of the pod's containers, started; NaN if unknown.

@@ -48,7 +48,8 @@ class Move:
 class Split:
     """Divide `bundle` at n `boundaries` (hashes strictly inside its range, ascending) into n + 1 children.
 
-    source: its owner, empty if none. destinations: an owner for each child, ascending by range; empty if all stay.
+    source: the bundle's owner, empty if none. destinations: an owner for each child, ascending by range; empty if all
+    stay.
     """
 
     bundle: str
@@ -169,8 +170,9 @@ class Rejected:
 class Candidates:
     """The possible destinations of one move.
 
-    before: weighted usage (percent) of the source just before this move. after: that of the destination with the
-    bundle. rejected: the least used of the other brokers, by usage. others: the remaining brokers, by reason.
+    before: weighted usage (percent) of the source just before this move. after: weighted usage of the
+    destination with the bundle. rejected: the least used of the other brokers, by usage. others: the remaining brokers,
+    by reason.
     """
 
     bundle: str

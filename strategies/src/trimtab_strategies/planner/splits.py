@@ -77,9 +77,10 @@ def divide(
 ) -> Division:
     """At most `max_splits` of the splitter's proposals, with an owner for each child.
 
-    cluster: pending moves counted as landed. choosing: chooses the children's owners. predicted: updated with the
-    children that leave. sheddable: the guard's verdict on the bundles (m); children of a bundle that must stay also
-    stay with the owner. rng: picks among equally good owners. caps: each child that leaves counts as a move.
+    cluster: the snapshot, with pending moves counted as landed. choosing: chooses the children's owners. predicted:
+    updated with the children that leave. sheddable: the guard's verdict on the bundles (m); children of a bundle that
+    must stay also stay with the owner. rng: picks among equally good owners. caps: each child that leaves counts as a
+    move.
     max_splits: if it is 0, the splitter does not run, so it counts no hits.
 
     Raises `InvalidBoundaryError` when a splitter's boundaries do not divide the bundle.

@@ -16,9 +16,9 @@ out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
 When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
 away by bytes. Brokers of different sizes. Large bundles: one that is larger than `wanted` never moves.
 
-`AvgShedderPlacement` is the other half of the original's class. Here a *plan* is a list of bundles and destinations
-that the strategy remembers. A bundle goes to its destination in the plan. If it has none, it goes to any broker, and
-the plan keeps this broker for later calls.
+`AvgShedderPlacement` is the other half of Pulsar's class `AvgShedder`. Here a *plan* is a list of bundles and
+destinations that the strategy remembers. A bundle goes to its destination in the plan. If it has none, it goes to any
+broker, and the plan keeps this broker for later calls.
 
 The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
 changing while it is in the map. A look-up for a bundle finds an entry only if two values equal the bundle's statistics:
@@ -214,7 +214,7 @@ DEFECTS = (
         "The counters of the busier broker decide.",
     ),
 )
-"""Known defects of the original."""
+"""Known defects of Pulsar's shedding."""
 
 
 PLACEMENT_DEFECTS = (
@@ -224,7 +224,7 @@ PLACEMENT_DEFECTS = (
         "The plan is looked up by the bundle's name, and made again in every cycle.",
     ),
 )
-"""Known defects of the original's placement."""
+"""Known defects of Pulsar's placement."""
 
 
 class AvgShedderParams(WeightedParams):

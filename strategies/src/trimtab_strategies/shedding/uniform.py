@@ -183,7 +183,7 @@ class _Scale:
 
     @property
     def difference(self) -> float:
-        """For rates, percent by which `most` exceeds `least`. For throughput, their quotient."""
+        """For message rates, percent by which `most` exceeds `least`. For throughput, `most` divided by `least`."""
         if not np.isfinite(self.least):
             return 0.0
         return (self.most - self.least) * 100 / self.least if self.column == 0 else self.most / self.least

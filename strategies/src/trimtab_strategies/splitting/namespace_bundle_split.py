@@ -67,8 +67,8 @@ class DefaultNamespaceBundleSplitStrategyParams(PulsarSplitParams):
     """Parameters of DefaultNamespaceBundleSplitStrategy."""
 
     hit_count: Annotated[int, Field(ge=1, le=1001)] = 4
-    """Cycles in a row in which the bundle must be too large, including the one that splits it. Pulsar's setting counts
-    only the cycles before that one.
+    """Cycles in a row in which the bundle must be too large, including the one that splits it. Pulsar's setting does
+    not count that last cycle, so it is less by one.
     Pulsar: loadBalancerNamespaceBundleSplitConditionHitCountThreshold in cycles before"""
     max_splits: Annotated[int, Field(ge=1, le=10000)] = 10
     """The most bundles that a broker splits in one cycle.
@@ -125,7 +125,8 @@ class DefaultNamespaceBundleSplitStrategy:
         """
         walk = Walk(cluster, self.params, around, dict(hits))
         for row in rows.tolist():
-            # Java compares only after a split, so a cap of 0 has no effect.
+            # Pulsar compares the number of splits with the cap only after a split. So a cap of 0, which no policy may
+            # have but recordings of Pulsar use, never stops it.
             if not 0 < self.params.max_splits <= walk.chosen[int(cluster.bundles.owner[row])]:
                 walk.visit(row, int(exceeded[row]))
         return walk

@@ -32,7 +32,7 @@ def cluster(
 
     bundles: number of equal bundles of each broker, or per broker the relative sizes of its bundles. A broker's
     throughput is its CPU ratio times `FULL`, a third of it incoming, distributed over its bundles by size.
-    unowned: number of bundles without an owner, never measured. lost, untrusted, unschedulable: names of such brokers.
+    unowned: number of bundles without an owner, never measured. lost, untrusted, unschedulable: names of these brokers.
     """
     sizes = [([1.0] * bundles if isinstance(bundles, int) else list(bundles.get(name, ()))) for name in cpu]
     owner = [row for row, own in enumerate(sizes) for _ in own] + [-1] * unowned

@@ -16,7 +16,7 @@ from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedder, Shedding
 
 ROUNDS = 9
-"""After so many decisions in a row, every strategy that counts hits has acted, with the original's default counts."""
+"""After so many decisions in a row, every strategy that counts hits has acted, if it has its default hit counts."""
 
 MINUTE = 60.0
 """Seconds between two decisions."""

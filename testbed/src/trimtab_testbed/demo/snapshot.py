@@ -53,7 +53,7 @@ class BrokerRow:
 
 @dataclass(slots=True)
 class SeenMove:
-    """A bundle that got another owner. at: seconds since the first snapshot. landed: its new broker confirmed it."""
+    """A bundle that got another owner. at: seconds since the first snapshot. landed: whether that owner has it."""
 
     bundle: str
     source: str
@@ -65,7 +65,7 @@ class SeenMove:
 
 @dataclass(frozen=True, slots=True)
 class ObservedCycle:
-    """One cycle as in the policy's status. total: seconds of the whole cycle. seconds: of each phase."""
+    """One cycle as in the policy's status. total: seconds of the whole cycle. seconds: phase -> its duration."""
 
     time: str
     outcome: str

@@ -240,7 +240,7 @@ class PulsarCluster(Startable):
         deadline = time.monotonic() + READY_WITHIN
         while not _holds(probe):
             for server in (*self._others, *self._brokers):
-                if server.returncode:  # 0: the cluster's metadata has been written
+                if server.returncode:  # not 0: it failed. The program that writes the metadata ends with 0
                     server.check()
             if time.monotonic() > deadline:
                 raise ServerFailedError(f"not within {READY_WITHIN:g} s: {what}; see the logs in {self._dir}")

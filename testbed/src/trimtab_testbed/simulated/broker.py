@@ -23,8 +23,8 @@ ServingListener = Callable[[str, str, bool], None]
 class SimulatedBroker:
     """One broker. Call its methods only in the event loop in which it was started.
 
-    spellings: Pulsar's name of a bundle by the name of its Bundle object.
-    catalogue: load of each bundle by Pulsar's name.
+    spellings: name of a Bundle object -> the bundle's name in Pulsar.
+    catalogue: a bundle's name in Pulsar -> its load.
     on_serving: called at each start and end of serving.
     """
 

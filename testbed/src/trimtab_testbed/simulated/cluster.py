@@ -266,7 +266,7 @@ def running_status(*, ready: bool) -> dict[str, Any]:
 
 
 class Spellings(Mapping[str, str]):
-    """Pulsar's name of a bundle by the name of its Bundle object, even for bundles that a later split creates."""
+    """Name of a Bundle object -> the bundle's name in Pulsar, even for bundles that a later split creates."""
 
     def __init__(self, bundles: Iterable[str]) -> None:
         """bundles: names in Pulsar's spelling."""

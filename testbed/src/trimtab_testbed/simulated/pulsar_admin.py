@@ -43,11 +43,11 @@ class _Redirect(Exception):  # noqa: N818  it is not an error
 class FakePulsar(InMemoryPulsar):
     """Serves the REST API: as an async context manager it starts `size` brokers on free ports of 127.0.0.1.
 
-    clients:  every topic has a client, so a released bundle is taken immediately.
-    token:    must be in each request.
+    clients:  whether every topic has a client, so that a released bundle is taken immediately.
+    token:    the token that each request must have.
     tls:      TLS context of the brokers.
-    apart:    ids differ from the addresses that answer, as for brokers that also serve HTTP.
-    thieves:  by bundle, the brokers that take it at the next unloads instead of the destination.
+    apart:    whether ids differ from the addresses that answer, as for brokers that also serve HTTP.
+    thieves:  bundle -> the brokers that take it at the next unloads instead of the destination.
     failures: answers (status, text) to the next unloads.
     dying:    ids that become inactive with the first failure.
     lazy:     seconds that an unload takes.

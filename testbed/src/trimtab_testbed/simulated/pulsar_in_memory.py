@@ -43,13 +43,13 @@ class InMemoryPulsar:
 
     The cluster:
 
-    ids:        of the brokers.
+    ids:        ids of the brokers.
     extensible: whether it runs the extensible load manager.
     spaces:     ``tenant/name`` -> edges of its bundles.
     owners:     bundle in Pulsar's spelling -> id of its broker.
     topics:     namespace -> hash of each topic.
     files:      broker -> its broker.conf.
-    versions:   of Pulsar, by broker, if not 4.0.8.
+    versions:   broker -> its version of Pulsar, if not 4.0.8.
     dynamic:    dynamic configuration.
     groups:     namespace -> anti-affinity group.
 
@@ -65,7 +65,7 @@ class InMemoryPulsar:
 
     What happened:
 
-    asked:      number of calls by method.
+    asked:      method -> number of calls.
     written:    one text for each write.
     """
 

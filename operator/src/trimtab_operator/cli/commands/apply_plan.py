@@ -138,7 +138,7 @@ def _show(arguments: argparse.Namespace, reports: Sequence[MoveReport]) -> int:
 
 
 def _moves(plan: MovePlan) -> dict[str, SavedMove]:
-    """The moves by name of the Bundle object. Raises `CommandError` for a move that makes no sense."""
+    """Name of a Bundle object -> its move. Raises `CommandError` for a move that makes no sense."""
     found: dict[str, SavedMove] = {}
     for k, move in enumerate(plan.moves):
         name = object_name(move.bundle)

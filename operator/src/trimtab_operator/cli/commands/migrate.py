@@ -112,7 +112,7 @@ _SCENARIO, _SEEDS = "skewed", 2
 
 
 def expected(shedder: str) -> list[str]:
-    """Notes that compare Trim with a shedder that Pulsar runs, by runs of `trimtab simulate`.
+    """Notes that compare Trim with one of Pulsar's shedders. The figures come from `trimtab simulate`.
 
     Without that verb (if the lab is not installed) the notes only name the command.
     """

@@ -78,7 +78,7 @@ _MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
 
 @dataclass(slots=True)
 class Migration:
-    """A translation. spec: of the BalancingPolicy. notes: what has no equivalent, is doubtful, or must be filled in."""
+    """A translation. spec: of the new policy. notes: what has no equivalent, is doubtful, or must be filled in."""
 
     spec: dict[str, Any]
     notes: list[str] = field(default_factory=list)

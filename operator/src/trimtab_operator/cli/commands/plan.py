@@ -41,7 +41,7 @@ _FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
 def unasked(settings: Settings, status: Mapping[str, Any], namespace: str) -> list[str]:
     """Notes on checks that the plan lacks; none without a Pulsar cluster.
 
-    status: of the policy in the cluster, empty if there is none yet.
+    status: the policy's status in the cluster, empty if there is none yet.
     """
     if settings.pulsar is None:
         return []

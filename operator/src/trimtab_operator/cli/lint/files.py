@@ -38,7 +38,7 @@ At = tuple[str | int, ...]
 
 
 class UnreadableError(ValueError):
-    """A file that is not YAML or JSON. line: of the error, from 1. file: its name, if known."""
+    """A file that is not YAML or JSON. line: the line with the error, from 1. file: its name, if known."""
 
     def __init__(self, text: str, line: int, file: str = "") -> None:
         super().__init__(text)
@@ -260,7 +260,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty. silenced: by the object itself."""
+    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty. silenced: whether the object hides it."""
 
     level: Level
     rule: str

@@ -171,9 +171,9 @@ def _unused_weights(brokers: Sequence[LintedObject], policies: Sequence[LintedOb
 
 
 def _nothing_to_balance(policy: LintedObject, beside: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Findings on a policy without a Pulsar cluster that has no bundles, or names Brokers that are not declared.
+    """Findings on a policy without `spec.pulsar`: it has no bundles, or names Brokers that are not declared.
 
-    beside: objects of its namespace.
+    beside: objects of the policy's namespace.
     """
     if not any(one.kind in {"TopicNamespace", "Bundle"} for one in beside):
         text = (

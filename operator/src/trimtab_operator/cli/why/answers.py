@@ -58,10 +58,11 @@ TRIMTAB = "trimtab"
 class Facts:
     """What is known now, in addition to the recorded decisions.
 
-    now: epoch seconds. last: time and outcome of the last cycle, None before the first. quarantine: end (epoch seconds)
-    by name of the Bundle object. usage: CPU percent by broker, from its status. bundle: the one in question, if any.
-    costs: measured cost of moves in its namespace, None if not measured. manual_move: its last move, if a person made
-    it.
+    now: epoch seconds. last: time and outcome of the last cycle, None before the first.
+    quarantine: name of a Bundle object -> end of its quarantine (epoch seconds).
+    usage: broker -> CPU percent, from its status. bundle: the bundle that the question is about, if any.
+    costs: measured cost of moves in that bundle's namespace, None if not measured.
+    manual_move: the last move of that bundle, if a person made it.
     no_place: why the bundle can get no owner, because of its TopicNamespace or another bundle there; None if it can.
     """
 

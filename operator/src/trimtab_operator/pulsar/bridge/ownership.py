@@ -33,7 +33,7 @@ OTHERS_AFTER = 0.5
 """Seconds after a release. From then on, brokers other than the destination are asked, too."""
 
 SOURCE_AFTER = 2.0
-"""Seconds after a release. If the old owner has the bundle after that, it has taken the bundle back."""
+"""Seconds after a release. An old owner that has the bundle later than that has taken it back."""
 
 LOOKUP_AFTER = 2.0
 """Seconds after a release. If the bundle is still unowned then, no client requests its topics, so a lookup is sent.
@@ -53,7 +53,7 @@ class OwnershipReader(Protocol):
     assigns_on_unload: ClassVar[bool]
     """Whether Pulsar remembers the destination when it unloads an unowned bundle."""
     closes_topics: ClassVar[bool]
-    """Whether a broker that takes back a bundle that it was releasing keeps the bundle's topics closed."""
+    """Whether a bundle's topics stay closed if a broker was releasing the bundle and takes it back."""
 
     remembers_by_range: ClassVar[bool]
     """Whether Pulsar remembers the destination of an unload by the range of the bundle, whatever its namespace is."""
@@ -62,7 +62,7 @@ class OwnershipReader(Protocol):
         """Read the current owner. Raises `PulsarUnavailableError` if no broker serves it and some did not answer."""
 
     async def new_owner(self, request: UnloadRequest, since: float) -> str:
-        """Read the owner `since` seconds after the release; empty if no broker has taken it yet."""
+        """Read which broker has taken a released bundle; empty if none has yet. since: seconds since the release."""
 
     async def owners_of(self, bundles: Collection[str], brokers: Sequence[str]) -> dict[str, str]:
         """Read the owners of the bundles that `brokers` (ids, likely ones first) serve. Raises `PulsarError`."""
@@ -83,7 +83,7 @@ class ModularOwnership:
         return await owner_by_any(self.admin, request.full_name, dict.fromkeys((request.destination, *self.active())))
 
     async def new_owner(self, request: UnloadRequest, since: float) -> str:
-        """Read the owner; within `SOURCE_AFTER` the old owner does not count."""
+        """Read the owner. Until `SOURCE_AFTER` the old owner counts as none."""
         try:
             found = await self.owner(request)
         except PulsarUnavailableError:

@@ -164,7 +164,7 @@ _SPECIAL = (
     ("split", _FAILED, "not found under namespace|ClassCastException|split", SplitRefusedError),
 )
 """Answers with a special meaning: the calls, the status, a regular expression for the text, and the error. The first
-row that matches counts."""
+row that matches applies."""
 
 
 def reason_of(body: str) -> str:

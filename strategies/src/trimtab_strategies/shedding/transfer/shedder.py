@@ -184,8 +184,8 @@ class TransferShedderParams(WeightedParams):
     """Percent of the smoothed usage that comes from earlier snapshots; 0 uses only this snapshot.
     Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     hit_count: Annotated[int, Field(ge=1)] = 4
-    """Cycles in a row with a reason to act, including the one that acts. Pulsar's setting counts only the cycles before
-    that one.
+    """Cycles in a row with a reason to act, including the one that acts. Pulsar's setting does not count that last
+    cycle, so it is less by one.
     Pulsar: loadBalancerSheddingConditionHitCountThreshold in cycles before"""
     max_brokers: Annotated[int, Field(ge=1)] = 3
     """Maximum number of brokers that give bundles away in one cycle.

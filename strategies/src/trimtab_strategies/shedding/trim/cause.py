@@ -1,7 +1,7 @@
 """When Trim acts: a difference must have lasted in the replay, and the plan's gain must be worth its moves.
 
 A window is the last 2 to 8 minutes of the replay. low_i is the least distance of broker i from its target (see
-`replay`) in the window, less the doubt: the points by which the model may be wrong. high_i is the largest distance,
+`replay`) in the window, minus the doubt: the points by which the model may be wrong. high_i is the largest distance,
 plus the doubt. There is a cause, a reason to act, when
 
     max low >= hot,  or  max low - min high >= apart        (a third of both within a campaign)
@@ -295,7 +295,7 @@ def _shown(replay: Replay, window: int, hot: float, apart: float) -> Cause:
 
 
 def widest(low: FloatArray, high: FloatArray, pools: IntArray) -> float:
-    """The largest `low` (n,) less the least `high` (n,), in the pool where this difference is largest."""
+    """The largest `low` (n,) minus the least `high` (n,), in the pool where this difference is largest."""
     if not somewhere(pools):
         return float(low.max() - high.min())
     return max(float(low[pools == pool].max() - high[pools == pool].min()) for pool in np.unique(pools))

@@ -43,7 +43,8 @@ def served(
     """Ratio (n,), `LEAST` to 1, of the wanted traffic that each broker serves.
 
     1 for a broker that is not `full`, or whose ratio is unknown.
-    load: (m, 3) columns `SAMPLED`. earlier: k minutes, likewise; NaN where a bundle was not measured. owner: (m,) rows.
+    load: (m, 3) columns `SAMPLED`. earlier: (k, m, 3) the same of k minutes; NaN where a bundle was not measured.
+    owner: (m,) rows.
     """
     ratio = np.ones(len(full))
     for broker in np.flatnonzero(full).tolist() if len(earlier) else ():

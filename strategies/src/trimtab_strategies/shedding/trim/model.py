@@ -136,9 +136,9 @@ def learned(
 class _Ratios:
     """What the ratio of CPU to work shows about each broker's slope; all are (n,) cores per byte/s.
 
-    ratio: its own, NaN if unknown. pool: that of its kind. spread: standard deviation of the samples. error: how much
-    the ratio may be off. more: how much more it may be off because there are few samples, or the pool is off. prior:
-    the ratio, drawn towards the pool. sd: standard deviation of the prior.
+    ratio: the broker's own, NaN if unknown. pool: the median of its kind. spread: standard deviation of the samples.
+    error: how much the ratio may be off. more: how much more it may be off because there are few samples, or the pool
+    is off. prior: the ratio, drawn towards the pool. sd: standard deviation of the prior.
     """
 
     ratio: FloatArray

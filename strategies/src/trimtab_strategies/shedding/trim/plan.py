@@ -4,10 +4,10 @@
     gain of a move     away_i^2 - away_i'^2 + away_j^2 - away_j'^2        points^2; away' is after the move
     taken if           gain >= price x (price of the bundle) / (bundles per broker)
 
-i is the giver, j the taker. away is the distance of a broker's busiest resource from its target (see `replay`), less
-the model's doubt. Trim considers the moves from the two hottest brokers (givers) to the six coldest (takers). It takes
-the move with the best gain / sqrt(price). Then it computes the load after that move, and takes the next one. When no
-move is worth its price, a swap of two bundles is tried under the same rule. A taker ends up at or below its target.
+i is the giver, j the taker. away is the distance of a broker's busiest resource from its target (see `replay`),
+minus the model's doubt. Trim considers the moves from the two hottest brokers (givers) to the six coldest (takers). It
+takes the move with the best gain / sqrt(price). Then it computes the load after that move, and takes the next one. When
+no move is worth its price, a swap of two bundles is tried under the same rule. A taker ends up at or below its target.
 
 Bundles that grow or shrink are planned with the load that they will have in a few minutes (`AHEAD`).
 
@@ -83,8 +83,9 @@ class PlanBounds:
     """What a plan may do.
 
     movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: maximum number of moves.
-    per_broker: maximum number of moves from a broker, and of moves to a broker. price: points^2 that a move must gain,
-    times the bundles per broker. destinations: None if each bundle may go to every receiver.
+    per_broker: maximum number of moves from a broker, and of moves to a broker. price: the move of an average
+    bundle must gain this value (points^2), divided by the bundles per broker. destinations: None if each bundle may go
+    to every receiver.
     """
 
     movable: BoolArray
@@ -162,7 +163,7 @@ class PlannedLoad:
         return busiest
 
     def away(self) -> FloatArray:
-        """Distance (n,) from the target, points, less the noise."""
+        """Distance (n,) from the target, points, minus the noise."""
         return clear(self.busiest() - self.target, self.noise)
 
     def with_load(self, brokers: IntArray, load: FloatArray) -> FloatArray:
@@ -258,7 +259,7 @@ class Planner:
         return self.moves
 
     def net(self) -> float:
-        """Gain of the moves so far less their price, points^2."""
+        """Gain of the moves so far minus their price, points^2."""
         gain = float((self._away**2).sum() - (self.balance.away() ** 2).sum())
         return gain - self._least * float(self.price[rows_of(self.moves)].sum())
 

@@ -8,7 +8,7 @@ A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with
 different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
 were ignored, bundles would seem to cost much on a broker with little load.
 
-If a machine is suddenly full, and its bundles do not explain that, the reading counts from the second minute on.
+If a machine is suddenly full, and its bundles do not explain that, readings are used from the second minute on.
 
 A broker with hardly any traffic does not show its slope: how much CPU a unit of work costs. Its CPU counts as
 background: CPU that its bundles do not explain.
@@ -130,7 +130,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: as many as its kind, at most its CPU less its bundles' CPU."""
+        """Cores (n,) that each broker uses without load: those of its kind, at most what its bundles do not explain."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own

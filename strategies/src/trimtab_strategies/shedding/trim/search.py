@@ -57,7 +57,7 @@ class PairSearch:
         self._received = self._sent.copy()
 
     def run(self) -> tuple[list[PlannedMove], float]:
-        """The moves, and their gain less their price."""
+        """The moves, and the points^2 by which their gain exceeds their price."""
         moves: list[PlannedMove] = []
         total = 0.0
         while self._room() > 0:
@@ -86,7 +86,7 @@ class PairSearch:
         self._received[destination] += 1
 
     def _best(self) -> tuple[list[PlannedMove], float]:
-        """The best pair for the current load, and its gain less its price. No pair is worth it if that is 0 or less."""
+        """The best pair for the current load, and its gain minus its price. At 0 or less, no pair is worth it."""
         brokers = self._brokers()
         bundles, taker = self._moves(brokers)
         if not len(bundles):

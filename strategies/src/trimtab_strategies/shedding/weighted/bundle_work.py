@@ -66,7 +66,7 @@ class SortedBundles(SortedOrder):
 
 
 class JavaBundles(JavaOrder):
-    """The order of the original's hash sets. There, ``tenant/namespace/range`` is named ``tenant.namespace$range``."""
+    """The order of Hermes' hash sets. There, ``tenant/namespace/range`` is named ``tenant.namespace$range``."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def unloads_of(transfers: Iterable[Transfer], rows: IntArray) -> tuple[Unload, .
 
 
 def _net(steps: Iterable[Transfer]) -> dict[int, tuple[int, int]]:
-    """By task that moved: the consumer that had it first, and the consumer that has it now."""
+    """Task that moved -> the consumer that had it first, and the consumer that has it now."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for step in steps:

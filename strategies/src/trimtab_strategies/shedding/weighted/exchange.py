@@ -62,7 +62,7 @@ def hopeless(sides: Sides, heavy: FloatArray, light: FloatArray) -> bool:
 
 @np.errstate(over="ignore", invalid="ignore")
 def acceptable(sides: Sides, heavy: FloatArray, light: FloatArray) -> BoolArray:
-    """The original's rule for pairs of weights, with the same operations in the same order. Shapes broadcast."""
+    """Hermes' rule for pairs of weights, with the same operations in the same order. Shapes broadcast."""
     after = np.maximum(sides.other_book + heavy - light, 0.0)
     allowed: BoolArray = _lighter(sides, heavy, light) & (after <= sides.other_target)
     return allowed & (sides.book >= sides.target)

@@ -2,7 +2,7 @@
 
 Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has a
 subscription at most once. So a subscription's number also names its task. The *book* is a consumer's running weight.
-With the original's phantom swaps (see `passes`) it can differ from the sum of its tasks' weights.
+With Hermes' phantom swaps (see `passes`) it can differ from the sum of its tasks' weights.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Ledger:
         self.transfers.append(Transfer(task, source, destination))
 
     def swap(self, task: int, source: int, returned: int, destination: int) -> None:
-        """Swap two tasks, and update the books in the original's order, which decides the rounding."""
+        """Swap two tasks, and update the books in the same order as Hermes, because the order decides the rounding."""
         phantom = task not in self.held(source)
         self.give(source, task)
         self.take(source, returned)

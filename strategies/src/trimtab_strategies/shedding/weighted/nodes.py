@@ -95,8 +95,9 @@ class Workload:
     """The input of one balancing run.
 
     subscriptions, consumers: names of the active ones, in the given order.
-    holders: by subscription the consumers that have it now; may contain inactive ones and unknown subscriptions.
-    profiles, loads: by name; a missing one is `UNKNOWN_PROFILE` or `UNKNOWN_LOAD`.
+    holders: subscription -> consumers that have it now; may contain inactive ones and unknown subscriptions.
+    profiles: subscription -> its profile. loads: consumer -> its load. A missing one is `UNKNOWN_PROFILE` or
+    `UNKNOWN_LOAD`.
 
     Raises `InvalidWorkError` if a name is listed twice.
     """

@@ -1,7 +1,8 @@
 """The two orders of consumers and tasks, and of the terms of sums.
 
-`Java`: the order of the original's hash containers, which breaks the original's ties. Only this order leads to the same
-decisions. `Sorted`: consumers ascending by id, subscriptions ascending by name, ties in weight by name.
+`Java`: the order in which the hash maps and sets of the original, Hermes' balancer in Java, are iterated. There, this
+order decides between consumers or tasks of equal weight. Only with this order are the decisions the same. `Sorted`:
+consumers ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ class Order(Protocol):
         """Subscriptions in iteration order. names: in the order in which they were passed."""
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
-        """The consumers that have a subscription, ordered by precedence to keep it."""
+        """The consumers that have a subscription. Those that come first keep it."""
 
     def tasks(self, arrived: IntArray, most: int) -> IntArray:
-        """The tasks (numbers, in order of arrival) of a consumer that once held `most`, in iteration order."""
+        """A consumer's tasks (numbers) in iteration order.
+
+        arrived: the same tasks, in order of arrival. most: the largest number of tasks that it ever held at a time.
+        """
 
     def queue(self, weights: FloatArray) -> IntArray:
-        """Positions of unassigned tasks with these weights, in the order of placement."""
+        """Positions of unassigned tasks in the order in which they are placed. weights: their weights."""
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
-        """The values of a report `ops` (by subscription) in the order in which they are added up."""
+        """The values of a report in the order in which they are added up. ops: subscription -> value."""
 
 
 class SortedOrder:
@@ -81,7 +85,7 @@ class JavaOrder:
         self._spread = np.empty(0, dtype=np.uint32)
 
     def consumers(self, names: Collection[str]) -> list[str]:
-        """The order of a map by id."""
+        """The order of a hash map with the ids as keys."""
         return java_compat.hash_map_order(names)
 
     def subscriptions(self, names: Sequence[str]) -> list[str]:
@@ -108,7 +112,7 @@ class JavaOrder:
         return java_compat.poll_order(weights)
 
     def reported(self, ops: Mapping[str, float]) -> list[float]:
-        """The order of a map by subscription."""
+        """The order of a hash map with the subscriptions as keys."""
         names = list(ops)
         return [ops[names[k]] for k in java_compat.hash_order(subscription_hashes(names)).tolist()]
 
@@ -119,7 +123,7 @@ def order_of(iteration: Iteration) -> Order:
 
 
 def subscription_hashes(names: Sequence[str]) -> IntArray:
-    """The original's hash codes of subscriptions ``group.topic$name``. Raises `InvalidWorkError` for other forms."""
+    """Hermes' hash codes of subscriptions ``group.topic$name``. Raises `InvalidWorkError` for other forms."""
     parts = [_parts(name) for name in names]
     group, topic, own = (java_compat.string_hashes([part[k] for part in parts]) for k in range(3))
     of_topic = 31 * (31 + topic) + group

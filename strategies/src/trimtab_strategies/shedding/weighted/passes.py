@@ -9,9 +9,9 @@ Neither consumer passes its target. A task that moved just now or recently stays
 Then the pass fills each consumer in `asks`: all consumers above their targets give a little, the furthest above first.
 This is for cases in which one strong consumer among many is far below its target, while no other is much above its own.
 
-The original pass, including its phantom swaps. It visits each overloaded consumer once, the furthest above its target
-first. For each of them it visits all other consumers. It moves tasks out to even out the numbers of tasks, then swaps
-heavy tasks for light ones. A swap must relieve the overloaded consumer by the significant change.
+Hermes' pass (`original_pass`), including its phantom swaps. It visits each overloaded consumer once, the furthest above
+its target first. For each of them it visits all other consumers. It moves tasks out to even out the numbers of tasks,
+then swaps heavy tasks for light ones. A swap must relieve the overloaded consumer by the significant change.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ DEFECTS = (
         "Averages start at the share of the weight that a consumer carries.",
     ),
 )
-"""Defects of the original; `Compatibility.CORRECTED` fixes each."""
+"""Defects of Hermes' pass; `Compatibility.CORRECTED` fixes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,11 @@ class Aim:
     min_change: the significant change, percent.
     most:       number of tasks that no consumer may exceed.
     spread:     ratio by which a consumer may exceed `limit` to take weight off another one. With 0 the numbers of tasks
-                are also kept even. Not in the original.
+                are also kept even. Hermes has no such bound.
     receives:   consumers that may get tasks (mask, n); empty: all.
-    gives:      consumers to be relieved (mask, n); empty: all. Not in the original.
-    asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none. Not in
-                the original.
+    gives:      consumers to be relieved (mask, n); empty: all. Hermes always relieves all.
+    asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none.
+                Hermes fills none in this way.
     """
 
     targets: Sequence[float]
@@ -306,7 +306,7 @@ def original_pass(ledger: Ledger, aim: Aim) -> None:
 
 
 def _balanced(ledger: Ledger, aim: Aim, consumer: int) -> bool:
-    """Whether a consumer needs no relief. The comparison is exact, as in the original."""
+    """Whether a consumer needs no relief. The comparison is exact, as in Hermes."""
     return ledger.book[consumer] == aim.targets[consumer] and ledger.count(consumer) <= aim.limit
 
 
@@ -333,7 +333,7 @@ def _move_out(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
 def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
     """Swap the first acceptable pairs: the outer loop is over heavy tasks, the inner one over light tasks.
 
-    After a swap the loop continues with the same heavy task, which has already left: the phantom swap. The original
+    After a swap the loop continues with the same heavy task, which has already left: the phantom swap. Hermes
     checks after every pair, accepted or not, whether the source is balanced. A refused pair changes nothing, so this
     check matters only for the first pair.
     """

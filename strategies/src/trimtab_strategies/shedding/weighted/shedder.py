@@ -18,7 +18,7 @@ because one swap can bring two brokers to their targets. When it hurts. With a s
 (split it), or weak brokers that should have far fewer bundles than strong ones (see `spread_percent`). When speed
 matters, because the controller needs a window.
 
-With `compatibility: Java` it decides exactly as the original does. Do not use that on a cluster: its controller is
+With `compatibility: Java` it decides exactly as Hermes does. Do not use that on a cluster: Hermes' controller is
 stable only while gain * usage * n is at most 2, which five brokers at 40 % reach. No cluster with bundles migrates from
 Hermes, so `Corrected` and `Sorted` are the defaults.
 
@@ -108,12 +108,12 @@ class WeightedBalancerParams(WeightedParams):
     is further from the mean. This stops once that average is at most three quarters of these points from the mean. So
     neither noise nor a short burst moves anything. Corrected form only."""
     floor_percent: PositivePercent = 10
-    """Percent of the fair share 1/n below which no score falls. Corrected form only; in the original the bound is
+    """Percent of the fair share 1/n below which no score falls. Corrected form only; in Hermes the bound is
     always 0.01."""
     compatibility: Compatibility = Compatibility.CORRECTED
     """`Java` decides as Hermes does, `Corrected` without its known defects."""
     iteration: Iteration = Iteration.SORTED
-    """`Sorted` breaks ties by name, `Java` as the original's hash maps do."""
+    """`Sorted` decides ties by name, `Java` as Hermes' hash maps do."""
 
     def rule(self, fixed: Mapping[str, float]) -> TargetRule:
         """The rule for targets. fixed: the weights that users fixed, by broker; 1 is the average of the others."""
@@ -199,7 +199,7 @@ class _WeightedView:
         self.books = [fsum(self.weight[owned].tolist()) for owned in self.owned]  # the same for any order of rows
 
     def unknown(self, known: FloatArray) -> float:
-        """The weight of a bundle that was never measured: the average weight, or 0 in the original."""
+        """The weight of a bundle that was never measured: the average weight, or 0 as in Hermes."""
         return fsum(known.tolist()) / len(known) if self.corrected and len(known) else 0.0
 
     def ordered(self) -> Order:
@@ -259,7 +259,7 @@ class _WeightedView:
     def waits(self, consumer: int, name: str, found: Targets, averages: FloatArray) -> str:
         """Text with the average that a broker outside the dead band waits for; empty if it waits for none.
 
-        averages: the averages of the errors; empty in the original, which waits only for target weights.
+        averages: the averages of the errors; empty with `Java`: Hermes waits only for target weights.
         """
         error, band = found.errors.get(name, 0.0) * 100, self.params.dead_band
         if abs(error) <= band:

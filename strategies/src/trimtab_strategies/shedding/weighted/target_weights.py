@@ -10,7 +10,7 @@ fixed weights.
     original:   raw = share + gain * e          share: part of all reported operations;  floor: 0.01
     corrected:  raw = share * (1 + gain * e/T)  share: part of all carried weight;       floor: a part of 1/n
 
-The original adds a utilisation (gain * e) to a share, and a share is only about 1/n. So its loop gain is
+Hermes' original adds a utilisation (gain * e) to a share, and a share is only about 1/n. So its loop gain is
 gain * cpu * n, and above 2 the loop overcorrects. So the original is stable only with a few consumers, unless moves
 take effect almost immediately. The corrected law has the loop gain `gain` for any n. With it, a consumer's average
 starts at its share, not at a fully corrected score, so a new leader causes no jump. A consumer without weight starts at
@@ -103,8 +103,9 @@ def update(
 ) -> Targets:
     """The targets at `now` (ms) of the consumers in `books`.
 
-    books: the weight that each consumer carries (ops/s), in the order of summation. loads: their reports. memory: from
-    the last update, or empty. reported: the total operations/s of each report, if only these totals are known.
+    books: the weight that each consumer carries (ops/s), in the order of summation. loads: the consumers' reports.
+    memory: the memory after the last update, or empty. reported: the total operations/s of each report, if only these
+    totals are known.
     """
     free = {name: book for name, book in books.items() if name not in rule.fixed}
     total = plain_sum(books.values())
@@ -162,7 +163,7 @@ def _controlled(
 
 
 def _known(load: NodeLoad, *, corrected: bool) -> bool:
-    """Whether the cpu of a report is known. The original treats every value except -1 as measured."""
+    """Whether the cpu of a report is known. Hermes treats every value except -1 as measured."""
     return (0 <= load.cpu < math.inf) if corrected else load.defined
 
 

@@ -258,7 +258,7 @@ class ClusterSync:
 
 @dataclass(slots=True)
 class BrokerMapping:
-    """Broker id by name of the Broker object, for the active brokers; and Broker objects to create."""
+    """The active brokers (name of the Broker object -> id), and the Broker objects to create."""
 
     ids: dict[str, str] = field(default_factory=dict)
     create: list[dict[str, Any]] = field(default_factory=list)
@@ -269,7 +269,7 @@ def identify(
 ) -> BrokerMapping:
     """Find or make the Broker object of each active broker (``host:webPort``).
 
-    The first of these that exists counts:
+    It is the first of these that exists:
 
     1. the object that a user declared for the address;
     2. the object without an address for the pod whose name is the first label of the host, as with a StatefulSet;

@@ -178,7 +178,7 @@ class OwnerSync:
     async def _ask(
         self, ids: Mapping[str, str], ask: Callable[[str], Awaitable[frozenset[str]]]
     ) -> dict[str, frozenset[str]]:
-        """broker -> its answer, in the order of arrival: if two brokers list a bundle, the later answer counts."""
+        """broker -> its answer, in the order of arrival: if two brokers list a bundle, the later answer is used."""
         answers: dict[str, frozenset[str]] = {}
         failed: dict[str, str] = {}
 
