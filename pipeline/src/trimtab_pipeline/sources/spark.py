@@ -50,7 +50,7 @@ from trimtab_pipeline.transform.frames import broker_load, bundle_load
 from trimtab_pipeline.transform.relations import STATE, table
 from trimtab_strategies.shedding.trim.samples import CycleSamples
 
-_COLLECT_EVERY = 10
+_COLLECT_EVERY = 5
 """Batches between garbage collections. Py4J's objects refer to themselves. So the JVM can drop their plans (5 MB per
 batch) only after a collection."""
 _SAMPLES_EACH, _TOPICS_EACH = 100, 10  # estimates: samples per broker, topics per bundle
@@ -190,6 +190,7 @@ class SparkRunner:
             session.removeTag(tag)
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
+            pa.default_memory_pool().release_unused()
         for wanted, outcome, measured in found:
             _settle(wanted, measured, outcome)
 
