@@ -73,7 +73,7 @@ class TrimParams(StrategyParams):
     """Parameters of Trim."""
 
     hot: Annotated[float, Field(gt=0, le=100)] = 7.5
-    """A broker that stays at least this many percentage points above its target is a cause to act."""
+    """Percentage points above a broker's target. A broker that stays at least this far above is a cause to act."""
     apart: Annotated[float, Field(gt=0, le=200)] = 15
     """Percentage points between the broker farthest above its target and the broker farthest below its own. If the two
     stay at least this far apart, that is a cause to act."""
@@ -82,13 +82,13 @@ class TrimParams(StrategyParams):
     gain is in points squared. A higher price leads to fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
     """For each average bundle that it moves, a plan must save at least this value, divided by the number of bundles per
-    broker. The saving is in point-minutes: the points that the plan takes off the usage of busy brokers, times the
-    minutes that the difference will probably last. With a higher value Trim waits longer."""
+    broker. The saving is in point-minutes: what the plan takes off the usage of busy brokers, times the minutes that
+    the difference will probably last. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
     """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
     disconnected clients."""
     floor: Annotated[float, Field(ge=0, le=100)] = 30
-    """While the busiest broker is below this percentage of usage, only brokers with hardly any bundles get bundles."""
+    """Percent of usage. While the busiest broker is below it, only brokers with hardly any bundles get bundles."""
     moves_per_broker: Annotated[int, Field(ge=1, le=1000)] = 10
     """Maximum number of moves from one broker, and of moves to one broker, in one plan."""
 
