@@ -1,7 +1,7 @@
 """Disruption budgets: how much moves may interrupt, how much they have spent, and when the next move fits. No I/O.
 
-A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each have a budget,
-which bounds that. If both have one, the stricter bound applies.
+A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each have a budget that
+bounds these disruptions. If both have one, the stricter bound applies.
 
 | limit | window | counts |
 |---|---|---|

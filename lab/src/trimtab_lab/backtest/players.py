@@ -70,8 +70,8 @@ class Players:
     def of(cls, window: ReplayWindow, chosen: Chosen, seed: int) -> Players:
         """The replays that the user chose. Raises `CommandError`.
 
-        Without --policy, the recorded policy is judged. With --policy it is replayed, too, because its replay shows how
-        far a backtest of this history can be trusted.
+        Without --policy, the recorded policy is judged. With --policy, the recorded policy is replayed, too: its replay
+        shows how far a backtest of this history can be trusted.
         """
         specs = _recorded(window)
         manifest = _manifest(window, specs[-1].spec) if specs else None

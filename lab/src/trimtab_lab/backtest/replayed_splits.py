@@ -7,8 +7,7 @@ load:
     sketch    else by the bundle's newest sketch
     evenly    else by the widths of their ranges: a guess, so the report says how much of the load was shared this way
 
-The shares never change after the split. If the bundle is later really split or deleted, the real parts
-replace these.
+The shares never change after the split. If the bundle is later really split or deleted, the replayed parts end.
 """
 
 from __future__ import annotations

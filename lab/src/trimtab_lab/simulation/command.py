@@ -30,7 +30,7 @@ comes first. On a terminal you see the brokers while a comparison runs.
 
 columns of the table:
   moves, again, uphill    bundles moved for balance; those that had moved before; moves to a busier broker
-  splits, owners          bundles split; owners given to bundles that had none, per bundle
+  splits, owners          bundles split; how often bundles without an owner got one, per bundle of the cluster
   cut %                   disconnected clients in percent of all; a client counts each time
   balanced                minutes until the brokers stay within 20 points of each other
   area, left              points between the brokers: mean over the run; at its end

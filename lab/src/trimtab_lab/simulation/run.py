@@ -37,7 +37,7 @@ class Record:
     backward:  moves to a broker whose usage exceeded the source's by `UPHILL` or more.
     wanted, unserved: bytes/s, summed over all rounds: what clients wanted, and what was not served in the end.
     latency:   (rounds, n) milliseconds of a publish (99th percentile), NaN for absent brokers.
-    owned:     owners given to bundles without one, per bundle.
+    owned:     number of times that a bundle without an owner got one, divided by the number of all bundles.
     """
 
     imbalance: FloatArray

@@ -35,7 +35,7 @@ class RunScore:
     overload:  broker-minutes above `OVERLOADED`.
     unserved:  percent of the wanted traffic that was not served.
     latency:   milliseconds of a publish (99th percentile), the 95th percentile of all brokers and rounds.
-    owned:     owners given to bundles without one, per bundle.
+    owned:     number of times that a bundle without an owner got one, divided by the number of all bundles.
     cost:      one figure for all, see `total_cost`.
     """
 

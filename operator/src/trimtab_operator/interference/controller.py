@@ -42,8 +42,8 @@ MOST_QUARANTINED = 1000
 def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
     """Why a bundle with this history (oldest first) flaps; empty when it does not.
 
-    cool_down: the policy's, in seconds. Within it the policy moves no bundle twice, so another client took part.
-    Changes by people alone are not flapping.
+    cool_down: the policy's, in seconds. Within it the policy moves no bundle twice, so another client must have moved a
+    bundle that flaps. Changes by people alone are not flapping.
     """
     if not history:
         return ""

@@ -3,8 +3,8 @@
 The fence is a deadline, not a flag. A process that was suspended for longer than its Lease lasts must send nothing when
 it continues, even before any of its tasks notices how much time has passed. So each write compares the clock with the
 deadline, once its connection is open and its first byte is about to be sent. A write that was already sent can't be
-stopped. Two other rules reject it: the resourceVersion, and the epoch, which the API server never lets decrease
-(`resources.bundle`).
+stopped. If it arrives after a write of a new leader, two other rules reject it: the resourceVersion, and the epoch,
+which the API server never lets decrease (`resources.bundle`).
 
 If the platform allows it, the clock also counts the time in which the machine sleeps.
 """

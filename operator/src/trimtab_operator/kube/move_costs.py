@@ -73,7 +73,7 @@ class Interruption:
 class CostSummary:
     """Median and longest of the measured moves, in seconds. moves: how many were measured.
 
-    They are a sample: when many moves land together, most are not measured. So longer ones may have been missed.
+    They are a sample: when many moves land together, most are not measured. So longer interruptions may be missing.
     """
 
     median: float

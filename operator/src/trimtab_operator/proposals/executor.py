@@ -176,7 +176,7 @@ class Executor:
                     self.execution.wrote(row)
 
     async def _resolve(self) -> None:
-        """Count as pending those writes without an answer that succeeded. Raises `ApiError`."""
+        """Count as pending those of the unanswered writes that succeeded. Raises `ApiError`."""
         for row in sorted(self.unanswered):
             objects = BundleObjects(self.cluster.api, self.cluster.namespace, self.cluster.now)
             raw = await objects.get(self.execution.name(row))

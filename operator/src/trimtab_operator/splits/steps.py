@@ -6,9 +6,10 @@ backwards   unlock the parent -> remove the children -> undone
 
 This is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
-is gone, a split only goes forwards. So a process that resumes a split after a crash can finish it in either direction.
-The way back begins with a write to the parent. A delayed request to delete the parent then fails, because the parent
-has changed. At any moment each hash belongs to exactly one served bundle: first the parent, later one child.
+is gone, a split only goes forwards. So after a crash, a process can always finish a split: forwards from each step, or
+backwards while the parent exists. The way back begins with a write to the parent. A delayed request to delete the
+parent then fails, because the parent has changed. At any moment each hash belongs to exactly one served bundle: first
+the parent, later one child.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Metrics:
         )
         self.move_pace = self._gauge(
             "move_pace",
-            "Lowest limit of pending moves to a broker, by policy. Long publish gaps lower it; absent: none was long.",
+            "Lowest limit of a broker's pending moves, by policy. Long publish gaps lower it; absent: none was long.",
             "policy",
         )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not finished, by policy.", "policy")

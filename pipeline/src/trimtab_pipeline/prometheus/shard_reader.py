@@ -9,7 +9,7 @@ The last row of every shard is its report; a failed shard has nothing else. It i
 
     shard, table  what was read
     ok            whether its rows are complete
-    error         why they are not; empty when ok
+    error         why its rows are not complete; empty when ok
     misconfigured whether a user must change a query first
     dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``)
     warnings      the server's warnings about its answers

@@ -56,7 +56,7 @@ class HashRanges:
         return cls(tuple(namespaces), bounds[0], bounds[1], bounds[2], order, (), np.full(len(parts), -1))
 
     def owned(self, pods: tuple[str, ...], owner: IntArray) -> Self:
-        """The ranges with owners. owner: for each of the names that `of` was called with the row of a pod, or -1.
+        """The ranges with owners. owner: the row of a pod, or -1, for each of the names with which `of` was called.
 
         Each hash is in at most one range. If some overlap (a person created an extra bundle, or a namespace has two
         objects), those with an owner are kept first, then those with the lowest hash. The others are dropped.

@@ -1,6 +1,6 @@
 """Regular expressions from users, matched against whole names of hosts and namespaces in bounded time.
 
-Python's own engine tries every way to match. A pattern of thirty ``.?`` takes half a minute for one name, and each
+Python's own engine tries every way to match. A pattern of thirty ``.?`` takes 14 s for one name, and each
 further ``.?`` doubles that. Meanwhile the whole operator would wait. So this module parses the patterns, and an
 `automaton` matches them in time proportional to the length of the name times the length of the pattern. A pattern means
 what it means in Python. For ASCII names, Java gives it the same meaning. Constructs that need a backtracking engine, or

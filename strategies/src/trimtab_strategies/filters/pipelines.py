@@ -133,8 +133,8 @@ class ActiveSelection(ABC):
     def group_may_leave(self, bundle: int, candidates: IntArray) -> bool:
         """Whether the bundle's anti-affinity group lets it leave its owner.
 
-        It stays if all `candidates` (rows) have the same number of the group's namespaces or bundles, above 0. As in
-        Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
+        It stays if all `candidates` (rows) have the same number of the group's namespaces or bundles, and this number
+        is above 0. As in Pulsar, it then stays even if the owner has more than the candidates and is not one of them.
         """
         group = self._group(bundle)
         counts = self.counts.of_group(group, by_bundle=self._group_by_bundle) if group else None

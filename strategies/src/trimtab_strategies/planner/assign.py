@@ -132,7 +132,7 @@ class _Housing:
         )
 
     def best(self, bundle: int, load: FloatArray) -> IntArray:
-        """The equally good candidates for a bundle of that load (5,)."""
+        """The best candidates for a bundle with this `load` (5,): several if they are equally good."""
         if len(self.first):
             preferred = np.intersect1d(self.first, self.choosing.without_preferences().candidates(bundle))
             if len(fitting := self.predicted.fitting(preferred, load, OVERLOAD_LINE)):

@@ -19,13 +19,16 @@ from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.usage import bundle_throughput, percent
 
 MOVES = 20
-"""Moves of one decision whose alternative destinations are recorded."""
+"""Maximum number of moves of a decision whose alternative destinations are recorded: the first moves."""
 REJECTED = 5
-"""Rejected brokers listed one by one for each move; the others are grouped by reason."""
+"""Number of rejected brokers that are listed one by one for each move. The others are grouped by reason."""
 BROKERS = 10
-"""Brokers whose bundles are examined: those that should shed, then those held back for a reason, then the most used."""
+"""Number of brokers whose bundles are examined.
+
+First come those that should shed, then those held back for a reason, then the most used.
+"""
 BUNDLES = 10
-"""Bundles listed for each of these brokers, the largest first."""
+"""Number of bundles that are listed for each of these brokers, the largest first."""
 
 
 @dataclass

@@ -37,8 +37,9 @@ class DestinationChoice:
     selecting: ActiveSelection | None = None
 
     def best(self, bundle: int, cluster: ClusterLoad, memory: Mapping[str, Any], barred: IntArray = NOTHING) -> Choice:
-        """The equally good brokers for `bundle` (row) on the predicted `cluster`; none when no broker may get it.
+        """The best brokers for `bundle` (row) on the predicted `cluster`.
 
+        There are several if they are equally good, and none if no broker may get the bundle.
         barred: brokers (rows) that receive nothing more in this decision.
         """
         placement = self.placement or _ANY_BROKER

@@ -7,8 +7,8 @@ below the source's current usage. A swap is made as a whole or not at all.
 
 The rules about usage have two exceptions. If a user fixed a broker's weight, the destination may end up more used than
 the source, up to `OVERLOAD_LINE`. A `judged` unload is not checked for load, because its shedder has computed the load
-after the move. But if a bundle that should have left the destination could not leave it, a judged move of a single
-bundle to this destination is checked.
+after the move. But a judged move of a single bundle is checked if another bundle should have left the destination and
+could not.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ class MovePlanner:
         self._caused = dict(zip(order.tolist(), zip(load, points.tolist(), strict=True), strict=True))
 
     def in_turn(self, unloads: tuple[Unload, ...]) -> Iterator[Unload]:
-        """The first offer of each broker, busiest broker first, then the second offers. So caps affect all equally.
+        """The first offers of all unloads, busiest broker first, then the second offers. So caps affect all equally.
 
-        Judged moves off a broker that is the destination of another judged move come before all others: they make room
-        for the bundle of that other move.
+        A broker may be the source of some judged moves and the destination of others. The moves off this broker come
+        first, because they make room for the bundles that it gets.
         """
         sources = np.array([unload.broker for unload in unloads], dtype=np.int64)
         usage, filled = self.predicted.pressure(sources), {unload.destination for unload in unloads if unload.judged}

@@ -52,7 +52,8 @@ class PredictedLoad:
     @cached_property
     def _ratios(self) -> FloatArray:
         """(3, n) weighted usage of each resource in `MOVING`."""
-        with np.errstate(invalid="ignore"):  # infinite usage without a limit: NaN, unknown
+        # Without a limit `_per_unit` is 0. Infinite usage times 0 is NaN, which means unknown.
+        with np.errstate(invalid="ignore"):
             ratios: FloatArray = self._before.brokers.usage.T[_MOVING] * self._per_unit
         return ratios
 
@@ -63,7 +64,7 @@ class PredictedLoad:
         return replace(self._before, brokers=brokers)
 
     def percent(self) -> FloatArray:
-        """Usage in percent (n, 5), NaN if unknown. At least 0, although rounding errors may make it less."""
+        """Usage in percent (n, 5), NaN if unknown. Usage below 0, a result of rounding errors, counts as 0."""
         return np.maximum(measured_percent(self._usage, self._before.brokers.limit), 0)
 
     def pressure(self, brokers: IntArray) -> FloatArray:
@@ -99,9 +100,9 @@ class PredictedLoad:
         return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
-        """Whether both brokers stay below the usage of `source` if `load` (5,) is shifted. Parts may be negative.
+        """Whether both brokers stay below the usage of `source` if `load` (5,) is shifted.
 
-        line: as for `better`.
+        load: the net load of a swap, which may be negative for some resources. line: as for `better`.
         """
         ends = np.array([destination, source])
         shift = np.stack([load, -load], axis=1)[_MOVING] * self._per_unit[:, ends]

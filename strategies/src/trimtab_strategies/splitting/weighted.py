@@ -46,7 +46,7 @@ from trimtab_strategies.splitting.limits import (
 )
 
 MOST_LISTED = 3
-"""Bundles per reason that are listed one by one. The others are counted."""
+"""Number of bundles per reason that are listed one by one. The others are only counted."""
 
 
 class WeightedSplitterParams(SplitLimits):

@@ -1,8 +1,8 @@
 """Exports the metrics of the kubelet (cAdvisor) and of kube-state-metrics for brokers that are plain processes.
 
-CPU and memory come from the kernel (``/proc``). Bytes received and sent are the payload that brokers count, because all
-brokers share one network interface. As on a kubelet's page, there is a row for each pod and one for its container, and
-counters fall only when a broker restarts.
+CPU and memory come from the kernel (``/proc``). Bytes received and sent are the message bytes that each broker counts,
+because all brokers share one network interface. As on a kubelet's page, there is a row for each pod and one for its
+container, and counters fall only when a broker restarts.
 """
 
 from __future__ import annotations

@@ -28,7 +28,10 @@ from trimtab_operator.state.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ReconnectTimes:
-    """Seconds from the unload request until the last publisher, and the last client, reconnected; None without one."""
+    """Seconds from the unload request until the last publisher, and the last client, reconnected.
+
+    None if there was no publisher, or no client.
+    """
 
     publishers: float | None
     clients: float | None

@@ -18,7 +18,7 @@ from trimtab_strategies.protocols import Unload
 from trimtab_strategies.shedding.transfer.reports import Reports
 
 MOST_MINIMUM = 0.5
-"""Upper bound of the limit below which a broker is underloaded, as a ratio of the average usage."""
+"""A broker is underloaded below this ratio of the average usage, or below half the target if that is less."""
 
 WORTH_A_SWAP = 0.75
 """After a swap, the giving broker must be below this ratio of its former throughput."""

@@ -12,7 +12,7 @@ burst of one minute never leads to a plan. A plan pays when
     (points taken off brokers above their target) x (minutes that will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
-If the broker's bundles alone explain most of its usage, points above 85 % usage count three times, and points above
+For a broker whose bundles alone explain most of its usage, points above 85 % usage count three times, and points above
 95 % twenty times. A difference is expected to last as long as it has lasted: the length of the window. After eight
 minutes it is expected to last an hour. Within a campaign, each difference is expected to last at least 20 minutes. So a
 difference of twelve points leads to a plan after eight minutes, one of 45 points after two or three. If the load of the

@@ -4,7 +4,8 @@ If brokers have only a dozen bundles of very different size, the best first move
 pair may be two moves from one giver (see `plan`), a swap, or a move that makes room for another one. A single move
 counts as a pair with itself. The pair with the largest gain less price is taken. Then the load after that pair is
 computed, and the next pair is taken. In a pair a taker may end up above its target, by at most `LUMPY` times the
-largest distance that any broker had from its target before the pair. So a large bundle may fill a broker.
+largest distance that any broker had from its target before the pair. So a bundle may go to a broker that had less room
+below its target than the bundle takes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from trimtab_strategies.shedding.trim.plan import (
 )
 
 FEW = 10
-"""Plans with fewer moves than this are searched by pairs, too."""
+"""If the plan of `Planner` has fewer moves than this, `PairSearch` makes a plan, too: of at most `FEW` moves.
+
+There, a swap counts as two moves.
+"""
 
 LUMPY = 0.6
 """How far a taker may end up above its target: see the module."""
@@ -163,7 +167,10 @@ class PairSearch:
         return refused
 
     def _net(self, brokers: IntArray, change: FloatArray, price: FloatArray) -> FloatArray:
-        """Gain less `price` (...) of changes (..., b, 3) of usage in percent; -inf where a taker gets too much."""
+        """For each change of usage, in percent: its gain minus its `price`. -inf where a taker gets too much.
+
+        Any leading axes: change (..., b, 3), price and result (...).
+        """
         balance, away = self.balance, self.balance.away()
         busiest = (balance.usage[brokers] + change).max(axis=-1)
         raw = busiest - balance.target[brokers]

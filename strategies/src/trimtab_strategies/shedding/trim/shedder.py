@@ -10,15 +10,16 @@ Formula. U_i is the work of broker i: bytes/s in and out of its bundles, plus a 
 slope, the CPU that a unit of work costs there. b_i is its background, the CPU that its bundles do not explain. L is the
 level: the least usage at which all load would fit. Broker i is (b_i + a_i U_i) / cores_i - max(L, b_i / cores_i) above
 its target. There is a cause to act if a broker was `hot` points above its target, or two brokers were `apart` points
-apart, throughout the last w minutes; w is 8, 6, 5, 4, 3 or 2. A plan is made if (points taken off) x (minutes that will
+apart, throughout the last w minutes. Trim tries w = 8, 6, 5, 4, 3 and 2 in this order, and takes the first w that has a
+cause and a plan worth its price. A plan is worth its price if (points taken off) x (minutes that the difference will
 probably last) >= `worth` x (price of its moves) / (bundles per broker).
 
 When it helps. Wherever load lasts longer than a few minutes. When it hurts. With a surge that comes once and ends after
 a quarter of an hour, because nothing shows beforehand that it will end.
 
-A plan is scored: three minutes later the CPU that it predicted for each broker is compared with the measured CPU. If
-fewer than 70 % of the last 20 predictions of a day are within 3 points, the next plans make half as many moves, until
-enough predictions are right.
+A plan is scored: three minutes later the CPU that it predicted for each broker is compared with the measured CPU. The
+last 20 predictions of the last 24 hours count. If there are at least 10, and fewer than 70 % are within 3 points, the
+next plans make half as many moves, or fewer, until enough predictions are right.
 
 A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
 `floor`, Trim plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
@@ -279,7 +280,11 @@ class _Plan:
 def best_plan(
     balance: PlannedLoad, owner: IntArray, price: FloatArray, bounds: PlanBounds
 ) -> tuple[list[PlannedMove], PlannedLoad]:
-    """The plan of `Planner`, or of `PairSearch` if plans are small and it finds a better one; and the load after it."""
+    """The better plan of `Planner` and `PairSearch`, and the load after it.
+
+    `PairSearch` runs only if a broker has at most `COARSE` bundles on average, and the plan of `Planner` has fewer than
+    `FEW` moves.
+    """
     coarse = int((owner >= 0).sum()) <= COARSE * len(balance.target)
     pairs = PairSearch(balance, owner, price, bounds) if coarse else None  # the planner's moves change `balance`
     planner = Planner(balance, owner, price, bounds)
@@ -311,7 +316,8 @@ def _measured(cluster: ClusterLoad) -> BoolArray:
 def _explained(replay: Replay, window: int) -> BoolArray:
     """The brokers (n,) whose bundles alone explain most of their usage.
 
-    A false reading of 100 % raises the background, which no move lowers.
+    Points above 85 % usage count for more on these brokers alone (see `relief`). A false reading of 100 %, for example,
+    raises the background, which no move lowers.
     """
     model: BrokerModel = replay.model
     work = np.median(replay.carried[-window:, :, 0], axis=0)

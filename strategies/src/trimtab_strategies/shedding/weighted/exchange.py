@@ -47,7 +47,7 @@ class Sides(NamedTuple):
 
     @property
     def wanted(self) -> float:
-        """The change that brings one of them to its target and the other nearer to its own, ops/s."""
+        """The change that brings one of the two consumers to its target and the other nearer to its own, ops/s."""
         return min(self.room, self.excess)
 
 
