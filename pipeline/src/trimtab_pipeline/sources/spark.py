@@ -190,7 +190,6 @@ class SparkRunner:
             session.removeTag(tag)
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
-            pa.default_memory_pool().release_unused()
         for wanted, outcome, measured in found:
             _settle(wanted, measured, outcome)
 
