@@ -7,12 +7,12 @@ history. A size is the number of brokers x the number of bundles of each broker.
 
     read      a cycle of the history, as strategies get it
     learn     what a bundle would cost on each broker
-    policy    one policy's cycle: usage with its owners, decision, moves, figures
+    policy    one policy's cycle: usage with the policy's owners, decision, moves, figures
 
 The output is the processor time of this process, in milliseconds per cycle, and its peak memory. `--spark local[1]
 local[2]` replays on one and on two cores instead, each in a JVM of its own. It prints the wall-clock seconds of each
-and of the session's start, and the efficiency without that start. `--cluster` also replays on one and on two executors
-of a standalone cluster; see `backtest_cluster.py`.
+replay and of each session's start, and the efficiency without that start. `--cluster` also replays on one and on two
+executors of a standalone cluster; see `backtest_cluster.py`.
 
 `--interval 60 --cycles 20160 --spark local[2]` replays two weeks with a cycle each minute.
 """

@@ -1,4 +1,4 @@
-"""The least that any program must do with the answers of a cycle: fetch them and convert their numbers to floats.
+"""The least that any program must do in a cycle: fetch the answers of Prometheus and convert their numbers to floats.
 
 This module shares no code with the pipeline. `http.client` fetches one body after the other, and numpy converts the
 numbers. The result does not say what a number belongs to, so no program that decides anything can be as fast.

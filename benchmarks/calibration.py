@@ -63,7 +63,7 @@ Trace = dict[str, Any]
 
 @dataclass
 class Statements:
-    """Context manager. Records what the policy's conditions say, and how many seconds after `begun` (epoch seconds)."""
+    """Context manager. Records each change of a condition of the policy, by seconds since `begun` (epoch seconds)."""
 
     stage: Any
     begun: float = 0.0
@@ -146,7 +146,7 @@ def play(limit: float, work: Path, strategy: Mapping[str, Any] = MappingProxyTyp
 
 def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
     """Create a policy with `strategy`. An empty `strategy` makes the smallest policy that acts on a Pulsar cluster."""
-    from small_cluster import API  # noqa: PLC0415  (shared with the tests; `operator_beside` finds it)
+    from small_cluster import API  # noqa: PLC0415  (of the tests; `operator_beside` adds its folder to sys.path)
 
     policy = manifest("policy", strategy, stage.admin.url, stage.prometheus.url)
     stage.rest.create(f"{API}/balancingpolicies", policy)

@@ -105,7 +105,7 @@ def prepared(case: Case, form: str) -> Workload:
 
 
 def quality(given: Workload, found: Balance) -> dict[str, float]:
-    """Distance of the carried weights from the targets, and number of tasks that moved."""
+    """Distance of the carried weights from the targets, and number of subscriptions that moved."""
     carried = dict.fromkeys(found.order, 0.0)
     for name, held in found.assignments.items():
         for consumer in held:

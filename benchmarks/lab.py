@@ -3,8 +3,8 @@
 The figures are written to docs/data/comparison.json, from which `docs/tools/generate.py comparison` makes
 docs/comparison.md. A cell is a strategy in a scenario. It has the 5th percentile, the median and the 95th percentile of
 each score over the seeds 1 to N. A cell is saved as soon as it is measured, and all other cells of the file are kept. A
-cell that already has its number of seeds is not measured again, so an interrupted run continues where it stopped.
---again measures it again.
+cell that already has N seeds or more is not measured again, so an interrupted run continues where it stopped. --again
+measures such cells, too.
 
     python benchmarks/lab.py --jobs 2                               # whatever is missing of 30 seeds
     python benchmarks/lab.py --strategies Trim --again --jobs 2     # Trim anew, after a change; baselines stay
@@ -64,7 +64,7 @@ def read(file: Path = DATA) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def save(new: Measurement, file: Path = DATA) -> None:
-    """Write a cell into the file, in the catalogue's order. The file is read again first: others may write it."""
+    """Write a cell into the file, in the catalogue's order. The file is read again first: other processes write it."""
     row = {"scenario": new.scenario, "strategy": new.strategy, "seeds": new.seeds}
     scores = {name: [_rounded(value) for value in (of.low, of.median, of.high)] for name, of in new.scores.items()}
     order = [(scenario, who.name) for scenario in catalogue() for who in shown()]

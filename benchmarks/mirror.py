@@ -3,8 +3,8 @@
 The cluster is a simulated admin REST API in a process of its own. The API server and etcd are real. The benchmark
 measures:
 - bundles written a second until all objects exist;
-- for 130 seconds without changes (`--seconds`): requests a second to brokers, writes (none), processor time of the
-  mirror, and stalls of its event loop;
+- for 130 seconds without changes (`--seconds`): requests a second to brokers, writes (there should be none),
+  processor time of the mirror, and stalls of its event loop;
 - seconds until a change made in Pulsar is in the object.
 
     python benchmarks/mirror.py --brokers 100 --namespaces 100 --bundles 600

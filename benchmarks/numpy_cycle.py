@@ -1,7 +1,8 @@
 """A lower bound for the pipeline's cycle: only fetch, parse and average, with numpy, in a process of its own.
 
 It fetches with the pipeline's client in two threads, parses with the pipeline's tokenizer and keeps its state in arrays
-whose rows never change. Only a program that never restarts could do that, so this is a lower bound, not an alternative.
+whose rows never change. Only a program that never restarts could keep its state so. So this is a lower bound, not an
+alternative.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The operator with 100 brokers and 60,000 bundles, as in Pulsar's largest published test; see docs/benchmarks.md.
 
-Everything but the load is real: kube-apiserver, etcd, and the operator's own event loop. The cluster is created once
-and kept in the cache folder. Each part runs in a process of its own. `writing` is the last part, because it leaves
-moves that no broker takes.
+kube-apiserver, etcd and the operator with its event loop are real. The load is generated, and the brokers that carry
+out moves are simulated. The cluster is created once and kept in the cache folder. Each part runs in a process of its
+own. `writing` is the last part, because it leaves moves that no broker takes.
 
 The part `moving` also replays a recorded stream of changes faster than the real API server could produce it. The
 recording has the bytes of all pages of each list, and the events of a watch on the bundles. Each replayed event gets a

@@ -12,9 +12,9 @@ bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
                                           refresh       a broker refresh
 
-    --on connect   only on a Spark Connect server, in a process that already runs (--on embedded: only without one)
+    --on connect   only on a Spark Connect server that already runs in its own process (--on embedded: only without one)
     --on worker    only on a standalone cluster with a worker of one core, and the driver in the program; --on workers:
-                   with two of them. On one machine, driver and workers share its cores
+                   with two workers. On one machine, driver and workers share its cores
     --soak N       then N cycles without lower bounds: p50, p95, mean processor time, and memory at the start, in the
                    middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
@@ -78,7 +78,7 @@ def processor_time(roots: Sequence[int] = ()) -> float:
 
 
 def _engines(roots: Sequence[int]) -> list[list[int]]:
-    """Process ids of the JVM of this process and what it has started, and of each of `roots` and what it has started.
+    """Process ids: a list for the JVM of this process, then one for each root; each list includes the descendants.
 
     `memory` says what roots are.
     """
@@ -142,7 +142,7 @@ class Job:
 class Run:
     """Wall-clock and processor seconds of each cycle here, in numpy and in the bare fetch, and phases of each cycle.
 
-    cycle: also the *critical* processor seconds, which can't be spread: of the program, and of the busiest root.
+    cycle: also the *critical* processor seconds: those of the program, plus those of the busiest root.
     """
 
     cycle: list[tuple[float, float, float]] = field(default_factory=list)
@@ -265,7 +265,7 @@ def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
 def in_a_program(job: Job) -> dict[str, Any]:
     """The figures of one program, which runs in a new process."""
     command = [sys.executable, __file__, "--job", json.dumps(asdict(job) | {"started": time.time()})]
-    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ}  # of the executors of a cluster
+    environment = {"PYSPARK_PYTHON": sys.executable, **os.environ}  # for the executors of a cluster
     done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures

@@ -1,4 +1,4 @@
-"""Runs two policies on real brokers under the same load, and backtests each one over the history of the other.
+"""Runs two policies on real brokers under the same load, and backtests each one over the histories of both.
 
 Each policy plays the scenario of `calibration.py` on a fresh cluster of three real brokers, and the operator records a
 history. Then `trimtab backtest` replays each policy over both histories. Its predictions are compared with what the

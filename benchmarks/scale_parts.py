@@ -1,6 +1,6 @@
 """The parts of `operator_at_scale.py`; each runs in a process of its own and returns figures by name.
 
-Everything is the operator's own code on its own event loop. Only the load is generated (`trimtab_pipeline.testing`), so
+The measured code is the operator's own, on its own event loop. The load is generated (`trimtab_pipeline.testing`), so
 that neither Spark nor Prometheus is part of the figures.
 """
 
@@ -340,7 +340,7 @@ class Servant:
 
 
 def brokers(kubeconfig: str, names: tuple[str, ...], bundles: int, ready: Any, done: Any) -> dict[str, float]:
-    """Run the brokers `names` until `done` is set; `ready` is set once all serve their `bundles`."""
+    """Run the brokers `names` until `done` is set; `ready` is set once they serve `bundles` bundles in total."""
     return asyncio.run(_brokers(kubeconfig, names, bundles, ready, done))
 
 

@@ -69,7 +69,7 @@ def due(recorded: Recorded, names: Iterable[str], runs: int, since: str = "") ->
 
 
 def other_lengths(recorded: Recorded, names: Iterable[str], minutes: float, since: str = "") -> list[str]:
-    """Runs since `since` of another length per half, as text: a median over both lengths would be meaningless."""
+    """As text, the runs since `since` whose halves are not `minutes` long. A median of both lengths means nothing."""
     return [
         f"{name} has a run of {run['minutes']:g} minutes a half, finished {run['finished']}"
         for name in names

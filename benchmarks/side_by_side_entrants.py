@@ -125,7 +125,7 @@ BROKERS = 3
 BUNDLES = 24
 TOPICS = 36
 CROWDED = 14
-"""Bundles that the first broker serves at first; the others share the rest."""
+"""Number of bundles that the first broker serves at first; the other brokers share the rest."""
 
 RATE = 600.0
 """Messages/s of all topics together."""

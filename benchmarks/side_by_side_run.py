@@ -137,7 +137,7 @@ class Balancer(NamedTuple):
 def operator_beside(cluster: PulsarCluster, work: Path, cores: float, *, scrape_interval: float = 1.0) -> Iterator[Any]:
     """API server, Prometheus and the operator for `cluster`, as a `RealPulsarCluster` of the tests.
 
-    cores: what counts as 100 % of a broker's CPU. scrape_interval: seconds between two scrapes of Prometheus.
+    cores: what counts as 100 % of a broker's CPU. scrape_interval: seconds between two scrapes by Prometheus.
     """
     sys.path += [str(folder) for folder in (SUPPORT, *SUPPORT.rglob("*/"))]
     from real_pulsar_cluster import RealPulsarCluster  # noqa: PLC0415  (shared with the tests, needed only here)

@@ -77,7 +77,7 @@ def body(table: pa.Table, column: str) -> bytes:
 
 
 def work(shard: int, topics: int, runs: int) -> dict[str, float]:
-    """Median seconds of one shard's task, and of its parsing, over `runs`; ``cpu`` is what a free core would need."""
+    """Median seconds of one shard's task, and of its parsing, over `runs`; ``cpu`` is the task's processor time."""
     ranges = cluster()
     table = shard_of(shard, topics, ranges)
     bodies = {column: body(table, column) for column in TOPICS.columns}

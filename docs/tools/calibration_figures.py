@@ -146,7 +146,7 @@ def growth(traces: Mapping[str, Any]) -> float:
 
 
 def added(curve: CpuCurve, exponent: float) -> float:
-    """Points of CPU that the bundle which grew adds to its broker, if its work follows its messages by `exponent`."""
+    """Points of CPU that the growth of a bundle adds to its broker, if its work follows its messages by `exponent`."""
     found, about = points(data()), data()["grown"]
     before = found.rates[found.grown] - about["after"] + about["before"]
     work = before + about["before"] * ((about["after"] / about["before"]) ** exponent - 1)

@@ -165,7 +165,7 @@ def _short() -> str:
 
 
 def _predictions() -> str:
-    """What a backtest predicted from each history, and what really happened. The history's own policy comes last."""
+    """What a backtest predicted from each history, and what happened. Replays of a history's own policy come last."""
     found = sorted(predictions()["predictions"], key=lambda one: one["policy"] == one["history"])
     rows = [
         (

@@ -1,7 +1,7 @@
-"""Pictures of terminals: the end of the demo, and what the operator's verbs print about its cluster.
+"""Pictures of terminals: the end of the demo, and what verbs print about the demo's cluster.
 
-The verbs print decisions that the operator's code makes on the demo's cluster. The pictures do not depend on the
-machine, the terminal or the day.
+The verbs print decisions that the operator's code makes for this cluster. The pictures do not depend on the machine,
+the terminal or the day.
 """
 
 from __future__ import annotations

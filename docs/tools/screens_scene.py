@@ -1,4 +1,4 @@
-"""The cluster in the pictures of terminals, which is the demo's at its first cycle, and the decision on it."""
+"""What the pictures of terminals show: the demo's cluster at its first cycle, and the decision of this cycle."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class TrimRun:
 
     @property
     def left_over(self) -> Step:
-        """The move with the best score of those that were left after the last plan."""
+        """Of the moves that were left after the last plan, the one with the best gain / sqrt(price)."""
         minute = self.after
         gain = best_gain(PlannedLoad.of(minute.replay, WINDOW), minute.cycle.cluster.bundles.owner)
         best = int(np.argmax(gain / np.sqrt(minute.price)))

@@ -1,7 +1,7 @@
 """Helpers for asyncio tasks, and settings that keep the event loop responsive.
 
-Python's garbage collector examines every live container repeatedly to find cycles. With 60,000 records that takes a
-tenth of a second and finds nothing, because no record is part of a cycle. So the collector runs rarely, and
+Python's garbage collector examines every live container repeatedly to find reference cycles. With 60,000 records that
+takes a tenth of a second and finds nothing, because no record is part of one. So the collector runs rarely, and
 `freeze_heap` exempts the records that exist once the stores are complete. A replaced record is still freed, by its
 reference count.
 """

@@ -172,7 +172,9 @@ class LoadSources(Protocol):
         """A source for the policy `policy` (``namespace/name``). Its history folder has the policy's name."""
 
     def warm_up(self) -> Future[None]:
-        """Run a cycle on made-up samples, so the first real cycle is as fast as the others.
+        """Prepare the engine, so that the first real cycle is as fast as the others.
+
+        On Spark, this runs a cycle without samples.
 
         The future is done when the engine is warm; it fails with `SourceUnavailableError` when the engine can't start.
         """
@@ -190,7 +192,7 @@ class Trust:
                     each, but a broker that restarts all the time has no rate.
     max_clock_skew: seconds by which a sample's time may be ahead of the evaluation time.
     min_samples:    the fewest samples of CPU in the window that give a rate.
-    Raises `ValueError` for a bound that would trust no broker, or that a query can't express.
+    Raises `ValueError` for a bound with which no broker would be trusted, or that a query can't express.
     """
 
     above_limit: float = 10.0
@@ -244,8 +246,8 @@ class PrometheusSettings:
                 ``statistics``: the sum of their topics, read from the brokers' admin REST.
     queries:    (signal, PromQL) for signals that the preset's query does not fit (`prometheus.queries.SIGNALS`).
                 Their series must have exactly the label ``pod`` (``bundle`` and ``pod`` for a bundle's signal).
-    hot_bundles: reported are the topics of this many bundles with the most messages, and of as many with the most
-                bytes; 0: of none.
+    hot_bundles: number of bundles whose topics are reported: this many with the most messages, and as many with the
+                most bytes; 0: none.
     credentials: for the requests.
     method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. With ``GET``, the URL of a shard with many
                 brokers may become too long.
@@ -357,7 +359,7 @@ class KeepsFacts(Protocol):
     def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
         """Write `facts` as of `at` (epoch seconds).
 
-        complete: kinds of which `facts` lists all facts. A fact of such a kind that is missing there no longer exists.
+        complete: kinds of which `facts` lists all facts. A fact of such a kind that is not in `facts` no longer exists.
         """
 
     def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:

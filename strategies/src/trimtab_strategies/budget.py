@@ -12,7 +12,8 @@ bounds these disruptions. If both have one, the stricter bound applies.
 
 Windows slide: a charge counts until it is an hour, or a day, old. So the bound holds for each hour, or day, whenever it
 begins. A charge is identified by its bundle and the generation that the Bundle object had when the move was decided.
-The API server accepts only one move for that generation. So if the move is written again, its charge is replaced.
+The API server accepts only one move for that generation. So if the operator writes the move again, the new charge
+replaces the first one.
 
 Moves that no budget holds back (a drain, a lost broker, a person) are charged, too. Their charges are marked as forced.
 """
@@ -151,7 +152,8 @@ class Shortfall:
     """Why a move must wait: `limit` of `holder` allows `bound`, of which `spent` is used, and the move costs `price`.
 
     holder: ``policy NAME`` or ``TopicNamespace NAME``. price: NaN if it was not measured. frees_at: epoch seconds from
-    which the move fits. None if unknown: it waits for a pending move, or its price is NaN or above the whole bound.
+    which the move fits. None if unknown: the move waits until a pending one ends, or its price is NaN or above the
+    whole bound.
     """
 
     holder: str
@@ -304,7 +306,7 @@ class BudgetTally:
     ) -> Shortfall | None:
         """Why a move of `bundle` must wait; None if it fits. dated: whether to compute `frees_at`.
 
-        generation: the generation of the Bundle object. An earlier charge for the same move is not counted twice.
+        generation: the generation of the Bundle object. An earlier charge for the same move does not count as spent.
         """
         paid = None if generation is None else self._charges.get((bundle, generation))
         return (

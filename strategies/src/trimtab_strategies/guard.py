@@ -29,7 +29,7 @@ _CODE_OF = {reason: np.int8(code) for code, reason in enumerate(_CODES)}
 class MoveLimits:
     """Limits that no strategy may exceed.
 
-    cool_down:            seconds for which a bundle that moved stays where it is, inclusive.
+    cool_down:            a bundle that moved may move again after more than these seconds.
     max_moves_per_cycle:  moves in one decision; None: see `cycle_cap`.
     max_moves_per_hour:   moves in any hour.
     max_splits_per_cycle: splits in one decision.
@@ -88,7 +88,7 @@ class Verdict:
         return after
 
     def narrowed(self, rows: IntArray, other: Verdict) -> Verdict:
-        """A verdict that also rules out those of `rows` (k) that `other`, a verdict on these k rows, rules out."""
+        """A verdict that also rules out what `other` rules out. other: a verdict on `rows` (k) only."""
         after = Verdict(0)
         after._code = self._code.copy()
         after._code[rows] = np.where(after._code[rows] < 0, other._code, after._code[rows])
@@ -143,7 +143,7 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
 def trusted_brokers(cluster: ClusterLoad) -> Verdict:
     """The brokers whose load can be compared: ready, trusted, and measured in every resource that moves with a bundle.
 
-    A resource without data on any broker does not count. If only some brokers have data for a resource, the other
+    A resource for which no broker has data does not count. If only some brokers have data for a resource, the other
     brokers are ruled out.
     """
     brokers = cluster.brokers
@@ -224,7 +224,7 @@ def measured(cluster: ClusterLoad) -> BoolArray:
 
 
 _MEASURED: deque[tuple[FloatArray, BoolArray]] = deque(maxlen=1)
-"""The last result of `measured`: all policies of a backtest have the same averages."""
+"""The last result of `measured`. It is kept because all policies of a backtest share the same averages."""
 
 
 def _all_known(short: FloatArray) -> BoolArray:

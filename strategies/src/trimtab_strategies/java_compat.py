@@ -1,8 +1,8 @@
 """Orders and sums as in Java's standard library, for decisions that depend on them: hash codes, maps, queues, streams.
 
 Pulsar sometimes takes the first entry of a hash map, or adds doubles in the map's order. Equal decisions need the same
-order. All functions take keys in the order of insertion and return positions in that sequence, so they work for any
-kind of key. Keys must be distinct.
+order. `hash_order` and `concurrent_order` take the hash codes of keys in the order of insertion, and return positions
+in that sequence. So they work for any kind of key. The keys must be distinct.
 
 Not covered: chains of nine or more keys in one slot (they become trees), `Set.of` and `Map.of` (random per process).
 Source: the documented behaviour of OpenJDK 17, verified against real maps (``tests/strategies/test_java.py``).
@@ -131,7 +131,10 @@ def _offer(heap: list[tuple[float, int]], entry: tuple[float, int]) -> None:
 
 
 def _poll(heap: list[tuple[float, int]]) -> int:
-    """Take the first entry. The last one replaces it, and sinks below heavier children (the heavier, or the left)."""
+    """Take the first entry. The last one replaces it, and sinks while one of its children is heavier.
+
+    It changes places with the heavier child, or with the left one if both weigh the same.
+    """
     first, last = heap[0][1], heap.pop()
     place, count = 0, len(heap)
     if not count:

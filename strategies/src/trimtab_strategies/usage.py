@@ -168,7 +168,7 @@ def sum_by_broker(broker: IntArray, values: FloatArray, count: int) -> FloatArra
 
 
 def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, total: FloatArray) -> FloatArray:
-    """Usage of `broker` (k,) times drive / total of that broker; 0 where one is unknown or the broker is -1."""
+    """Usage of `broker` (k,) times drive / total of that broker; 0 where a value is unknown or the broker is -1."""
     usage = np.where(cluster.brokers.limit > 0, np.nan_to_num(cluster.brokers.usage, posinf=0.0, neginf=0.0), 0.0)
     known: BoolArray = (broker >= 0)[:, np.newaxis] & (total[broker] > 0)
     share = np.divide(drive, total[broker], out=np.zeros_like(drive), where=known)
@@ -178,8 +178,8 @@ def _share_of_usage(cluster: ClusterLoad, broker: IntArray, drive: FloatArray, t
 def with_moves_in_flight(cluster: ClusterLoad) -> ClusterLoad:
     """The cluster as if every pending move had landed: load follows its bundle from `moving_from` to `owner`.
 
-    It shifts `moving_share` (ratio) of each bundle's load: the part that is still measured at the old broker. Otherwise
-    the next cycle would find the old load again and move the same amount once more.
+    The function shifts only `moving_share` (ratio) of each bundle's load: the part that is still measured at the old
+    broker. Without this shift, the next cycle would find the old load again and move the same amount once more.
     """
     bundles, n = cluster.bundles, len(cluster.brokers)
     if not somewhere(bundles.moving_from >= 0):
@@ -233,7 +233,7 @@ UNSEEN = np.array([50.0, 50.0, 50_000.0, 50_000.0])
 
 
 BYTES = 1e5
-"""Bytes/s per step in the order of bundles."""
+"""Bytes/s of one step: bundles are ordered by whole steps of their load."""
 
 
 MESSAGES = 100

@@ -23,7 +23,7 @@ from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 
 CELLS = 64
-"""Number of equal cells of a ring, each with its own load: however a bundle is split, its parts add up to it."""
+"""Number of equal cells of a ring, each with its own load: so the loads of a bundle's parts add up to its load."""
 
 _RING, _IDLE, _BYTES = 2**32, 0.03, 1e8
 

@@ -172,8 +172,8 @@ def blind(
 ) -> list[str]:
     """Moves that were decided while load was unknown.
 
-    A cycle that measured before the outage may act a moment later. How much later is unknown while operators or API
-    server are `disturbed`, so those moments are not checked.
+    A cycle that measured before an outage may still act in the first seconds of the outage. How late it may act is
+    unknown while operators or API server are `disturbed`, so those moments are not checked.
     """
     wrong = list[str]()
     for outage in outages:

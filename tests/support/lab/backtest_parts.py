@@ -39,7 +39,7 @@ def policy(name: str, **trim: Any) -> PolicyReplay:
 
 
 def replays(worth: Sequence[int] = _WORTH) -> list[HistoryReplay]:
-    """The replays of a policy for each of `worth`, and of what really happened."""
+    """The replay of a policy for each value in `worth`, and the replay of what really happened."""
     return [*(policy(f"worth={each}", worth=each) for each in worth), LiveReplay()]
 
 

@@ -58,7 +58,10 @@ class Memory(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """One process. fence: ticks for which it may write. waited: ticks since its last answer. answer: on its way."""
+    """One process. fence: ticks for which it may write. waited: ticks since its last answer.
+
+    answer: the one that is on its way.
+    """
 
     at: str = WAITS
     memory: Memory = Memory()

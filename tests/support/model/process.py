@@ -2,7 +2,8 @@
 
 A coroutine that was started with the same input and got the same answers makes the same next request. So a number
 represents a running process: its input and its answers so far. What a process does next is computed once, by running
-the real coroutine from its start, and is then looked up. A waiting process can end at any time: it is forgotten.
+the real coroutine from its start, and is then looked up. A waiting process can end at any time: a model then forgets
+its number.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Each operator runs rounds of `SplitController` with `PulsarSplitExecutor`, and r
 with, and the owners in the load reports of modular brokers. The last two may be out of date. Another client may split
 the bundle at other positions, Pulsar may move a half, and a person acts, too.
 
-One event carries out a desired owner. `unload_world` explores the steps of that.
+In this model a single event carries out a desired owner. `unload_world` explores the steps of such an event.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class PulsarSplitWorld:
     # -- the model --
 
     def initial(self) -> State:
-        """A bundle on x, and the split of a person that no operator has seen yet; the second half should go to y."""
+        """A bundle on x, and a split that a person ordered and no operator has seen; the second half should go to y."""
         whole = bundle(BUNDLES[P], f"0x{FIRST:08x}", f"0x{LAST:08x}", "x")
         whole["metadata"]["ownerReferences"] = [{**owned_by(SPACE, "space"), "controller": True}]
         spec: dict[str, Any] = {"bundle": BUNDLES[P], "boundaries": [f"0x{HALF:08x}"], "destinations": ["", "y"]}

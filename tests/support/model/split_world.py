@@ -59,7 +59,7 @@ class SplitWorld:
     # -- the model --
 
     def initial(self) -> State:
-        """A bundle on x, and the split of a person that no operator has seen yet."""
+        """A bundle on x, and a split that a person ordered and no operator has seen yet."""
         whole = self.objects.number(bundle(PARENT, EDGES[0], EDGES[2], "x"))
         spec: dict[str, Any] = {"bundle": PARENT, "boundaries": [EDGES[1]], "destinations": list(self._destinations)}
         meta = {"name": "split", "uid": "split.0", "generation": 1, "creationTimestamp": timestamp(NOW)}

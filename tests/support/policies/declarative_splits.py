@@ -28,7 +28,7 @@ class DiedError(BaseException):
 class Life:
     """The life of an operator that dies after `writes` writes (None: never).
 
-    check: called with the arguments of each write that was made. error: what a write raises from then on.
+    check: called with the arguments of each write that was made. error: what each later write raises.
     alive: whether every write was made.
     """
 

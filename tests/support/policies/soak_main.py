@@ -17,7 +17,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 
 CRDS = Path(__file__).parents[3] / "crds"
 OF_A_BUNDLE = 13
-"""About how many bytes the history of a cycle has for each bundle."""
+"""Bytes that a cycle adds to the history for each bundle, roughly."""
 KEPT = 60
 """Number of cycles for which the history has space."""
 

@@ -1,4 +1,4 @@
-"""Decisions of Trim minute by minute on a small cluster, with the record of each that a person can read."""
+"""Decisions of Trim minute by minute on a small cluster, with the record of each decision."""
 
 from __future__ import annotations
 

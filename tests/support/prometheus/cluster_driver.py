@@ -1,7 +1,7 @@
 """A Spark driver in a process of its own, and the job that it runs in the tests of a Spark cluster.
 
 A process has one Spark context at most, so a test on another master needs another process. `Driver` calls functions of
-this module there.
+this module in its process.
 """
 
 from __future__ import annotations

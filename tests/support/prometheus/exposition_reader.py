@@ -38,8 +38,8 @@ def rate(series: npt.NDArray[np.float64], at: float, window: float) -> float:
     """Increase per second of a counter from the last sample before the window to the newest one, without resets.
 
     The window ends at the newest sample up to `at`. A step from one sample to the next is left out if the counter
-    falls, or if it may have been reset in between. It may have been reset if its new value is below 1.2 times what the
-    fastest rate of any step in five windows adds in the time of this step.
+    falls, or if it may have been reset in between. A reset is possible if the new value is below 1.2 times the
+    increase that the fastest step of the last five windows would have made in the same time.
     """
     past = series[(series[:, 0] > at - 5 * window) & (series[:, 0] <= at)]
     steps = [(before[0], after[0] - before[0], after[1] - before[1], after[1]) for before, after in pairwise(past)]

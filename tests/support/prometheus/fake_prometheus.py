@@ -43,8 +43,8 @@ class Faults:
 class Series:
     """One series: labels, value in Prometheus' notation, and the time of its sample (None: now).
 
-    samples, resets: numbers of samples and resets in any window. ahead: samples in the future. A counter's value is its
-    rate.
+    samples, resets: numbers of samples and resets in any window. ahead: samples in the future. For a counter, `value`
+    is its rate (1/s).
     """
 
     labels: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Topologies with default values, and the one of two brokers that most tests of sources observe."""
+"""Topologies with default values, such as the cluster of two brokers that most tests of sources observe."""
 
 from __future__ import annotations
 

@@ -33,8 +33,9 @@ def topic_statistics(rate: float, *, producers: int = 1, consumers: int = 2) -> 
 class AdminServer(LocalServer):
     """Serves ``/admin/v2/broker-stats/topics``.
 
-    topics: statistics by full name. delay: seconds before each answer. status, location, body: instead of the topics.
-    answers: number of requests that it answers (None: all); later ones fail with 503. asked: headers of each request.
+    topics: statistics by full name. delay: seconds before each answer. status, location, body: of an answer that
+    replaces the topics. answers: number of requests that it answers (None: all); later ones fail with 503.
+    asked: headers of each request.
     """
 
     def __init__(self, topics: Mapping[str, Topic] | None = None) -> None:

@@ -272,7 +272,7 @@ class RealPulsarCluster(SmallCluster):
         self.drop_policy()
         until(
             "the operator looks at Pulsar no more", self._unlinked, within=90
-        )  # removing an override then does not count as a move
+        )  # from then on, `put` does not count as a move
         for name in self.names:
             if not self.cluster.running(self.names.index(name)):
                 self.revive_broker(name)

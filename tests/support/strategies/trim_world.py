@@ -1,4 +1,4 @@
-"""A cluster with known costs, for tests of Trim: the cost of a byte on each broker, and of other programs there."""
+"""A cluster for tests of Trim, with a known cost of a byte on each broker, and of each broker's other programs."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class Play:
         return sum(self.moves[-count:])
 
     def first_move(self, within: int, factor: FloatArray | float = 1.0) -> int | None:
-        """The number of minutes until the first plan, this one included; None without one."""
+        """Run minutes until the first plan, at most `within`; returns their number, or None without a plan."""
         for minute in range(1, within + 1):
             if self.minute(factor).unloads:
                 return minute

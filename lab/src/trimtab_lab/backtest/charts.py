@@ -138,10 +138,10 @@ def _bars(trace: Trace, x: _Axis) -> Iterator[str]:
 
 
 def sweep_chart(figures: Mapping[str, Figures], front: Iterable[str], live: Figures) -> str:
-    """Draw a dot for each variant and for `live`: its disconnected clients across, and its area up (see `Figures`).
+    """Draw a dot for each variant and for `live`: x is `cut`, y is `area` (see `Figures`).
 
-    If the disconnected clients of any of them are not known, the number of moves is across instead. front: the variants
-    that no other variant beats.
+    If `cut` is not known for one of the dots, x is the number of moves for all of them. front: the variants that no
+    other variant beats.
     """
     best = set(front)
     known = all(one.cut == one.cut for one in [*figures.values(), live])

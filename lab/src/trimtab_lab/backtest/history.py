@@ -37,9 +37,9 @@ class ReplayWindow:
         return windows(self.begin, self.end, self.length)
 
     def play(self, replays: Sequence[HistoryReplay], runner: Runner, report: Report) -> None:
-        """Play `replays`. Cycles in files whose times can't be read are reported and left out.
+        """Play `replays`. Files whose cycle times can't be read are left out, and named on standard error.
 
-        Raises `CommandError` if the content of another file can't be read, or if no cycle can be replayed.
+        Raises `CommandError` if a file's cycle times can be read but not its content, or if no cycle can be replayed.
         """
         parts = self.parts
         work = tasks(self.folder, self.recording.policy, parts, replays, runner.parallelism())

@@ -58,7 +58,10 @@ class CostPrices:
 
     @classmethod
     def of(cls, cycles: Sequence[RecordedCycle], weight: float) -> Self:
-        """The prices that add up to the `cost` of a replay of `cycles`. NaN if no two brokers were measured."""
+        """The prices with which the program minimises the `cost` of a replay of `cycles`.
+
+        `area` is NaN if no cycle has two measured brokers.
+        """
         seconds = Trace(times=[cycle.load.now for cycle in cycles]).seconds()
         hours = float(seconds.sum()) / 3600
         two = [np.isfinite(busiest(cycle.load.brokers)).sum() > 1 for cycle in cycles]

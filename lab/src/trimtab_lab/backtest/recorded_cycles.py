@@ -29,7 +29,10 @@ def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None 
 
 
 def _landed(load: ClusterLoad) -> ClusterLoad:
-    """The load as if pending moves had landed, as the policy saw it. A replay makes its own moves."""
+    """The load as if pending moves had landed, as the policy saw it.
+
+    No bundle is in flight, because a replay makes its own moves.
+    """
     if not (load.bundles.in_flight.any() or (load.bundles.moving_from >= 0).any()):
         return load
     landed, m = with_moves_in_flight(load), len(load.bundles)

@@ -3,7 +3,7 @@
 From the next cycle on, the policy sees the parts (children) instead of the bundle. They share the bundle's measured
 load:
 
-    topics    by the bundle's topics of that cycle, if they were recorded
+    topics    by the bundle's topics in the cycle of the split, if they were recorded
     sketch    else by the bundle's newest sketch
     evenly    else by the widths of their ranges: a guess, so the report says how much of the load was shared this way
 

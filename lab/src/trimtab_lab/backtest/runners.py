@@ -16,7 +16,7 @@ from trimtab_pipeline.factory import task_pool
 
 @contextmanager
 def runner(master: str | None) -> Iterator[Runner]:
-    """A runner in this process, or in a Spark session on `master` that the block closes. Raises `CommandError`."""
+    """A runner in this process, or in a Spark session on `master`, open for the block. Raises `CommandError`."""
     if master is None:
         yield InProcess()
         return

@@ -56,9 +56,9 @@ class Rung(NamedTuple):
 class Tuned:
     """A finished search. best: the variant that won it. rungs: the steps of the search.
 
-    winner: the best variant; None unless it costs less than the unchanged policy in the last rung, and less by `BETTER`
-    on the rest of the load. begin, end: epoch s of the rest. figures, costs: those of the unchanged policy, the best
-    variant and what really happened, on the rest.
+    winner: the best variant; None unless it costs less than the unchanged policy in the last rung, and at least
+    `BETTER` less on the rest of the load. begin, end: epoch s of the rest. figures, costs: those of the unchanged
+    policy, the best variant and what really happened, on the rest.
     """
 
     winner: Variant | None

@@ -57,7 +57,8 @@ class MixedProgram:
     def solve(self, seconds: float, start: Mapping[int, float]) -> ProgramSolution:
         """Solve the program within `seconds`. start: values of some columns to begin with.
 
-        On ^C, the solver is stopped first. Raises `RuntimeError` for a program without a solution.
+        On ^C, the solver is stopped before `KeyboardInterrupt` is raised. Raises `RuntimeError` for a program without a
+        solution.
         """
         solver: Any = _SilentHighs()  # type: ignore[no-untyped-call]
         solver.setOptionValue("time_limit", float(seconds))
@@ -94,7 +95,8 @@ class _SilentHighs(highspy.Highs):
 def _run(solver: Any) -> None:
     """Run the solver in its own thread, because in this thread ^C would have to wait until the solver returns.
 
-    ^C waits until the thread has ended: a thread of HiGHS that outlives the interpreter aborts the process.
+    After ^C, this cancels the solver and waits until its thread has ended: a thread of HiGHS that outlives the
+    interpreter aborts the process.
     """
     solver.HandleUserInterrupt = True
     solver.startSolve()

@@ -195,9 +195,10 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
 
 
 def front(figures: Sequence[Figures]) -> list[bool]:
-    """Whether each of `figures` is unbeaten: no others cut at most as many clients, and have at most as much area.
+    """Whether each of `figures` is unbeaten.
 
-    If the number of clients is not known, moves count instead.
+    Another one beats it if the two differ, and the other has neither more cut clients nor more area. If the number of
+    clients is not known, moves count instead.
     """
     points = [(one.cut if one.cut == one.cut else float(one.moves), one.area) for one in figures]
     return [

@@ -33,7 +33,7 @@ RUN_IN = 3 * 3600.0
 """Seconds before each window but the first in which policies already act, but nothing counts in the result."""
 
 _NEXT = 1e-3  # seconds: the resolution of recorded times
-_SEAM = 3600.0  # seconds after a seam whose moves are compared with the others
+_SEAM = 3600.0  # seconds after a seam; moves in them are counted apart from all others
 
 Report = Callable[[float], None]
 """Is called with the ratio 0-1 that is done."""
@@ -158,8 +158,8 @@ class Seams(NamedTuple):
     """How much the division into windows changes the result. At a seam, one window ends and the next begins.
 
     number: the number of seams.
-    jump, usual: mean points by which the range of the brokers changes at a seam, and between any other two cycles. NaN
-    if unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
+    jump, usual: mean points by which the range of the brokers changes at a seam, and between other consecutive cycles.
+    NaN if unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
     """
 
     number: int

@@ -123,7 +123,8 @@ def _diff(file: str, name: str, tuned: Tuned) -> str:
 def _path_in_repository(file: Path) -> str:
     """The path that `git apply` looks for: relative to the repository's top.
 
-    Outside of a repository, it is relative to the working folder, or to the file's own folder if that is elsewhere.
+    Outside of a repository, it is relative to the working folder, or to the file's own folder if the file is not in the
+    working folder.
     """
     whole = file.resolve()
     tops = (folder for folder in whole.parents if (folder / ".git").exists())

@@ -55,7 +55,7 @@ def least_long_term_message_rate(given: Input) -> Answer:
 
 
 def _with_rates(brokers: Mapping[str, pulsar_clusters.Fields], now: float) -> tuple[ClusterLoad, dict[int, int]]:
-    """A cluster whose brokers each own one bundle, with the recorded sum; and the broker of each bundle given since."""
+    """A cluster whose brokers each own one bundle with the recorded sum; and the broker of each preallocated bundle."""
     bundles: dict[str, pulsar_clusters.Fields] = {}
     destination: list[int] = []
     for row, (name, entry) in enumerate(brokers.items()):

@@ -138,7 +138,7 @@ def _remove(entries: dict[str, Any], names: list[str]) -> None:
 
 
 def _sheddable(cluster: ClusterLoad, unloaded: list[str]) -> BoolArray:
-    """Bundles that are averaged, past their grace period, and not a broker's own heartbeat."""
+    """Bundles that have averages, are past their grace period, and are not a broker's own heartbeat."""
     bundles = cluster.bundles
     recent = np.isin(np.array(bundles.names, dtype=object), unloaded)
     monitoring = np.array([is_monitoring(name) for name in cluster.namespaces], dtype=bool)[bundles.namespace]

@@ -4,8 +4,8 @@ A recording has the brokers' reports (smoothed usage, heaviest bundles), which t
 classes visit brokers in the order of a Java map, ours by name. So the brokers of a recording get names that begin with
 their position in that map.
 
-Pulsar's partial sort determines the order of bundles of equal weight. Our strategies use the name instead. So this
-module implements that sort, to compare its order.
+Pulsar's partial sort determines the order of bundles of equal weight. Our strategies order such bundles by name. So
+this module implements Pulsar's sort, to compare its order with the recorded one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A simulated cluster to compare strategies: machines, tenants, events, and metrics that may be wrong.
 
 A scenario is data (`scenario`, YAML files in `catalogue/`). `build` draws a world from it, `run` lets a decider balance
-it, and `score` rates the run. All are pure, with a `numpy.random.Generator` as argument. The model has no metadata
-store, and its clients do not send less when a broker is slow. Results are only as good as these assumptions.
+it, and `score` rates the run. All are pure. `build` and `run` get their random values from a `numpy.random.Generator`.
+The model has no metadata store, and its clients do not send less when a broker is slow. Results are only as good as
+these assumptions.
 
     world = build(named("skewed"), rng); record = run(world, UnderTrimtab(pair), rng); score(record)
 """

@@ -97,7 +97,7 @@ class HotBundle(ScenarioPart):
     broker: Annotated[int, Field(ge=0)]
     """Owner of the bundle at the beginning."""
     usage: Load
-    """Ratio of the machine that it wants from then on."""
+    """Ratio of the machine that the bundle wants from `round` on."""
     round: Round
     """The first round with that traffic."""
 

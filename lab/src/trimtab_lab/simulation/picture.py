@@ -155,7 +155,7 @@ class _RunPanel:
         return f'<path class="broker" stroke="{_color(starts, broker)}" d="{" ".join(steps)}">{named}</path>'
 
     def _ticks(self) -> Iterator[str]:
-        """A tick for each minute with moves, with their number where there is room."""
+        """A tick for each bin of minutes with moves, and the number of moves where there is room."""
         counts, width = _binned(self.outcome.record.moves)
         room = -np.inf
         for number in np.flatnonzero(counts).tolist():

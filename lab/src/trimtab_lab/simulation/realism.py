@@ -49,7 +49,7 @@ class Knee(ScenarioPart):
 
 
 class Batching(ScenarioPart):
-    """CPU rises more slowly than traffic: a busy broker handles several messages together. Idle ones use CPU, too."""
+    """CPU rises more slowly than traffic: a busy broker handles messages in batches. An idle broker uses CPU, too."""
 
     exponent: Annotated[float, Field(ge=0.3, le=1)] = 0.65
     """CPU follows this power of traffic (a ratio of what fills the machine): 1 is linear; measured 0.6 to 0.7."""

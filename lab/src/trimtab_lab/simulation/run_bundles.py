@@ -1,7 +1,8 @@
 """The bundles of a run in progress: who serves them, what they are parts of, and what was measured of them.
 
-A split replaces a bundle by its children, so rows change. `origin` is the row in the `World` of the bundle that it
-is, or that it is a part of. `share` is the ratio 0-1 of that bundle's traffic and clients that it has, by its topics.
+A split replaces a bundle by its children, so rows change. Each row is a bundle of the `World`, or a part of one.
+`origin` is the row of that bundle in the `World`. `share` is the ratio 0-1 of that bundle's traffic and clients that
+the part has, by its topics; 1 for a whole bundle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A scenario as a person writes it, in YAML: machines, tenants, events, and what the metrics show.
 
 All amounts are relative to one machine or one bundle. Ratios are 0-1, times are rounds of one minute. `build.build`
-draws the arrays of a run from it.
+draws the arrays of a run from a scenario.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class MetricsOptions(ScenarioPart):
 
 
 class SplittingOptions(ScenarioPart):
-    """Limits of a bundle for strategies that leave splits to a splitter."""
+    """Limits of a bundle for strategies without a splitter of their own."""
 
     bandwidth: Annotated[int, Field(ge=1, le=100000)]
     """MiB/s, in and out, above which a bundle is too large."""
@@ -92,7 +92,7 @@ class Scenario(ScenarioPart):
     landing: Annotated[int, Field(ge=1, le=60)] = 1
     """Rounds from a decision until its moves have landed; 1: by the next snapshot."""
     splitting: SplittingOptions | None = None
-    """Limits for a splitter. Without them, only strategies that come with a splitter split bundles."""
+    """Limits for a splitter. Without them, only strategies with a splitter of their own split bundles."""
     realism: Realism = Realism()
     """Further effects of real clusters."""
     settled: Round | None = None

@@ -29,7 +29,7 @@ from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.usage import sum_by_broker
 
 HOT = 0.1
-"""The topics of a bundle are known if it takes at least this ratio of a broker's CPU."""
+"""The topics of a bundle are known if the bundle needs at least this ratio of an average machine's CPU."""
 
 MEMORY_USED, MEMORY_LIMIT = 3.0, 10.0
 """Heap of every broker. It does not move with bundles."""

@@ -48,7 +48,7 @@ class Machines(ScenarioPart):
 
 
 class Bursts(ScenarioPart):
-    """Now and then all bundles of a group carry more for one round: noise."""
+    """Now and then all bundles of the tenant, or those of one broker, carry more for one round: noise."""
 
     chance: Ratio
     """Chance of a burst per round."""

@@ -63,7 +63,7 @@ class Lies:
 class World:
     """The input of a run: n brokers, m bundles, `rounds` rounds of a minute.
 
-    cores, speed, nic: (n,) of each machine; bytes/s that a core serves; bytes/s of the network in each direction.
+    cores, speed, nic: (n,) cores of a machine; bytes/s that a core serves; bytes/s of the network in each direction.
     foreign:  (rounds, n) cores that other programs on the machine use.
     present:  (rounds, n) whether the broker exists.
     real:     (rounds, m) bytes/s, in and out, that a bundle's clients want, without noise.
@@ -168,7 +168,7 @@ class World:
 
     @cached_property
     def targets(self) -> FloatArray:
-        """Usage (rounds, n) that each broker should have: the level, or what other programs alone take."""
+        """Usage (rounds, n) that each broker should have: the level, or its usage without bundles if that is more."""
         usage: FloatArray = np.maximum(self.used(0.0, self.foreign / self.cores), self.levels[:, np.newaxis])
         return usage
 

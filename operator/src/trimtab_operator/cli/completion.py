@@ -70,7 +70,7 @@ def complete(
 
 
 def _before_cursor() -> list[str]:
-    """The complete words before the cursor, without the program. Puts the verb first, in ``COMP_LINE`` too."""
+    """The complete words before the cursor, the verb first, without the program. Reorders ``COMP_LINE``, too."""
     line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
     program, *words = line.split()
     word = "" if line[-1:].isspace() or not words else words.pop()

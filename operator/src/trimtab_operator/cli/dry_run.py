@@ -1,7 +1,7 @@
 """``--dry-run``: records a verb's writes instead of making them.
 
-A dry run gives the verb another client (`DraftApi`), so the verb runs the same code. With ``server`` the API server
-also checks each write with the rights of the user, and stores nothing.
+A verb runs the same code with and without a dry run. A dry run only gives it another client (`DraftApi`). With
+``server`` the API server also checks each write with the rights of the user, and stores nothing.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class DraftApi(Api):
         self.drafts: list[DraftedWrite] = []
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Record it."""
+        """Record the create."""
         self.drafts.append(DraftedWrite("create", ref, namespace, body["metadata"]["name"], body))
         return dict(body)
 
     async def patch(
         self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
-        """Record it."""
+        """Record the patch."""
         self.drafts.append(DraftedWrite("patch", ref, namespace, "/".join(filter(None, (name, subresource))), body))
         return dict(body)
 
@@ -72,14 +72,14 @@ class CheckedDraftApi(DraftApi):
     writing: ClassVar[Mapping[str, str]] = {**Api.writing, "dryRun": "All"}
 
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Record and check it."""
+        """Record the create, and have the API server check it."""
         await super().create(ref, namespace, body)
         return await Api.create(self, ref, namespace, body)
 
     async def patch(
         self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
-        """Record and check it."""
+        """Record the patch, and have the API server check it."""
         await super().patch(ref, namespace, name, body, subresource=subresource)
         return await Api.patch(self, ref, namespace, name, body, subresource=subresource)
 

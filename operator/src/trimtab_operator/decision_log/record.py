@@ -181,7 +181,7 @@ class CapUsage(Status):
     last_hour: int
     """Moves within the hour before the decision."""
     free_at: float | None = None
-    """When the oldest of them no longer counts (epoch seconds), if no more moves are allowed in this hour."""
+    """When the oldest move of `last_hour` no longer counts (epoch seconds); None while `per_hour` allows more moves."""
     cool_down: float
     """Seconds."""
 

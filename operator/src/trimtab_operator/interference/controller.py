@@ -104,7 +104,7 @@ SHOWN = 20
 """Maximum number of quarantined bundles in the policy's status."""
 
 AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
-"""Changes by which the bundle got its desired owner, or in which a person probably moves a batch of bundles."""
+"""Kinds of changes that the metric `trimtab_external_moves_total` does not count."""
 
 
 @dataclass(slots=True)
@@ -112,8 +112,8 @@ class InterferenceController:
     """Detects interference with one policy, and reports each bundle and each competition once.
 
     _released: bundles that a person released. _resumed: whether a person requested that the policy acts again. The
-    annotations are removed then, so both are kept until a state without these quarantines and that competition is
-    stored.
+    annotation of such a request is removed as soon as it is read. So both are kept until the policy's state no longer
+    has the quarantines of these bundles, or the competition.
     """
 
     cluster: ClusterState
@@ -154,7 +154,8 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # a charge has the generation before the write; the policy's next charge has the current one
+                # A charge has the bundle's generation before the write; `record` has the one after the person's write.
+                # With that one, the policy's next charge for the bundle would replace this charge.
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)
@@ -170,7 +171,7 @@ class InterferenceController:
         return {name: what for name, what in found.items() if what}
 
     async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
-        """The quarantined bundles that are deleted, or that a person released by an annotation, which is removed."""
+        """The quarantined bundles that are deleted, or that a person released. Removes the annotation of a release."""
         bundles = self.cluster.stores.bundles.items
         self._released &= quarantine.keys()
         for name in [name for name in quarantine if name in bundles and bundles[name].released]:

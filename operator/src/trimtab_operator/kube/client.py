@@ -264,7 +264,7 @@ class Api:
     ) -> dict[str, Any]:
         """Delete an object. The server deletes its dependents in the background.
 
-        uid, resource_version: if given, the object must have them. `ConflictError`: its own ones differ.
+        uid, resource_version: if given, the object must have them. `ConflictError`: the object has other ones.
         """
         wanted = {"uid": uid, "resourceVersion": resource_version}
         preconditions = {key: value for key, value in wanted.items() if value}

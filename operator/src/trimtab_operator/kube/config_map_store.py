@@ -106,7 +106,8 @@ class StoredFormat(Generic[T]):
     inherit:    returns what a new policy takes over from a deleted one of the same name; None: nothing.
     epoch:      returns the epoch of the leader that made a value; None: values have no epoch.
     guarded:    whether a write or deletion is a conflict if the ConfigMap has changed since this store last read or
-                wrote it. The caller then reads it again. A format with an epoch is guarded too, and `save` reads again.
+                wrote it. The caller then reads it again. With an epoch, writes are guarded, too, but after a conflict
+                `save` itself reads the ConfigMap and tries again.
     shorten:    a smaller value to store in place of one that is too large; None: there is none.
     most_bytes: maximum size of the content.
     """

@@ -2,7 +2,7 @@
 
 The holder renews the Lease every `retry` seconds. A candidate takes the Lease over when it has not changed for its
 whole duration. The candidate measures this with its own clock, so the clocks of machines need not agree. The holder
-stops earlier. Its fence stays open for `deadline` seconds from the moment at which it *sent* a renewal that was
+stops before that. Its fence stays open for `deadline` seconds from the moment at which it *sent* a renewal that was
 granted, so the fence closes before another process can lead. Each write of the Lease carries the resourceVersion that
 was read. So if two candidates write at the same time, one gets a conflict.
 

@@ -312,7 +312,7 @@ class PolicyLoop:
         await self.refusals.report(refusal, policy["metadata"].get("generation", 0))
 
     def _still_asks(self, settings: Settings) -> bool:
-        """Whether the policy is as when the cycle began: not edited, paused, or refused in favour of an older one."""
+        """Whether the policy is as when the cycle began: neither edited nor paused nor refused for an older one."""
         try:
             now = Settings.of(self.read())
         except InvalidPolicyError:

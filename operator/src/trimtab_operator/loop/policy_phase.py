@@ -45,8 +45,9 @@ REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
 class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is.
 
-    ran: whether the policy ran with valid settings before. early: whether other loops may not have started yet.
-    due: whether the next cycle is due. warm: whether the load sources are ready.
+    ran: whether the policy ran with valid settings before. early: whether it is too early to report `alone`, because
+    loops of other policies may still have to start. due: whether the next cycle is due. warm: whether the load sources
+    are ready.
     """
 
     invalid: str = ""

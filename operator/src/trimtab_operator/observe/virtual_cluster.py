@@ -6,7 +6,8 @@ begin with the virtual owner of their parent. The brokers' usage is what these o
 (`counterfactual.recorded_cycle`). Moves under way count as landed on both sides of the comparison.
 
 The comparison begins again, with the real owners, when it would no longer be valid: one of the two policies was edited,
-another policy acts, nothing was measured for `STALE`, or more than half of the bundles are new or gone.
+another policy acts, nothing was measured for `STALE`, or more than half of the bundles are new or gone. It also begins
+again after a restart if a ConfigMap could not hold all virtual owners that differ from the real ones.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ class VirtualCluster:
         return next((text for holds, text in causes if holds), "")
 
     def _strange(self, load: ClusterLoad) -> bool:
-        """Whether more than half of the bundles of `load` were not in the last cycle, or the other way round."""
+        """Whether more than half of the bundles in `load` are new, or more than half of the last cycle's are gone."""
         names = self._owners.names
         known = len({*load.bundles.names} & {*names})
         return bool(names) and known < _KNOWN * max(len(load.bundles), len(names))

@@ -82,7 +82,7 @@ class ProposalPublisher:
 
 
 def _reason(execution: Execution) -> str:
-    """The reason of its moves, or of its splits if it has no moves."""
+    """The reason of the proposal's moves, or of its splits if it has no moves."""
     moves, splits = execution.proposal.moves, execution.proposal.splits
     return str(moves[0].reason if moves else splits[0].reason)
 
@@ -113,6 +113,7 @@ def conditions(
         kind, taken, reason = PolicyCondition.COMMAND_TAKEN, "True", ConditionReason.TAKEN
         if command.refused:
             taken, reason = "False", ConditionReason.REFUSED
-        others = [condition for condition in found if condition["type"] != kind]  # so each answer gets its own time
+        # The condition of the last answer is removed first, so that `lastTransitionTime` changes with each answer.
+        others = [condition for condition in found if condition["type"] != kind]
         found = set_condition(others, kind, taken, reason, shortened(command.text), generation, now)
     return found

@@ -37,7 +37,7 @@ RETRY_UNASSIGNED = 10.0
 """Seconds before the same unassigned bundles are tried again after no broker could take them."""
 
 APPEARS_WITHIN = 10.0
-"""Maximum seconds that bundles of a terminating pod wait until the pod that restarted before it counts as a broker.
+"""Maximum seconds that bundles of a terminating pod wait for the pod that restarted last to count as a broker again.
 A StatefulSet terminates the next pod as soon as the restarted pod is ready. If the bundles went to a broker that
 restarts later, they would move again at its restart."""
 
@@ -114,7 +114,7 @@ class BundleReconciler:
         self._mass = mass
 
     async def _note(self, notes: Sequence[BundleRecord], actuator: Actuator) -> None:
-        """Note that people chose these desired owners. Failed writes are tried again in the next round."""
+        """Record that people chose these desired owners. Failed writes are tried again in the next round."""
         noted = await at_most(WRITERS, lambda bundle: actuator.set_owner(bundle, bundle.owner, Reason.ADMIN), notes)
         for written in noted:
             if written.reason is not None:

@@ -14,8 +14,8 @@ Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 
 
 RELEASE = f"{GROUP}/release"
-"""Annotation that a user sets to ``"true"``: it ends a bundle's quarantine, or the pause of a policy that has a
-competing balancer."""
+"""Annotation that a user sets to ``"true"``. On a Bundle it ends the quarantine. On a BalancingPolicy that has stood
+down because of a competing balancer, it makes the policy act again."""
 
 PARENT = "trimtab.dev/parent"
 """Annotation of a child bundle during a split: the parent's name. While the parent exists, its owner serves the topics

@@ -84,7 +84,7 @@ class Limits(Resource):
     early."""
     max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
     """Number of moves within an hour that another client must revert before the policy stops moving bundles and only
-    shows its plans. It stops for 30 minutes. If the other client continues, each further pause is twice as long, up to
+    shows its plans. It stops for 30 minutes. If the other client continues, each further stop is twice as long, up to
     8 hours."""
 
 

@@ -42,7 +42,7 @@ class ProposalState(StrEnum):
 
 
 class AutoApproval(Resource):
-    """Criteria by which the operator approves a proposal without a person. It must meet all of them when it is made."""
+    """Criteria by which the operator approves a proposal without a person. A new proposal must meet all of them."""
 
     max_moves: Annotated[int, Field(ge=1, le=10000)] = 5
     """Maximum number of moves and splits of the proposal."""

@@ -83,7 +83,7 @@ def _choices(rows: Mapping[str, tuple[type[StrategyParams], str]]) -> str:
 
 
 def _rule(name: str) -> tuple[str, str, str]:
-    """The CEL rule that refuses the member of `name` with another type. Its message names both types."""
+    """The CEL rule that refuses the member of `name` with another type. The rule's message names both types."""
     field = member(name)
     return (
         f"self.type == '{name}' || !has(self.{field})",

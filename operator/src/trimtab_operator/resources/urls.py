@@ -11,7 +11,8 @@ A pattern is ``[scheme://]host[:port]``:
 The URL that is checked is the URL that is used: it is parsed, compared, and built again from its parts. If no pattern
 allows a short name of a Service as it is written, the name is completed and compared again. For a policy in namespace
 ``messaging``, ``prometheus`` becomes ``prometheus.messaging.svc``, and ``prometheus.monitoring`` becomes
-``prometheus.monitoring.svc``. A resolver would also search domains outside of the cluster.
+``prometheus.monitoring.svc``. Trimtab completes the name itself, because a resolver would also search domains outside
+of the cluster.
 """
 
 from __future__ import annotations

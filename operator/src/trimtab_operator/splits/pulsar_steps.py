@@ -112,8 +112,8 @@ def _whole(order: SplitOrder, seen: PulsarSplitObservation, give_up: str) -> tup
     if why := parent_overtaken(order, seen.parent) or give_up:
         return _backwards(order, seen), why
     if split_of(seen.parent) == order.split:
-        # A pending desired owner is no reason to wait. It is the broker that already has the bundle, and while the
-        # bundle is locked, only this split can complete the move.
+        # A pending desired owner is no reason to wait. It is the broker that already has the bundle. While the bundle
+        # is locked, no other controller confirms this owner, so it would stay pending.
         return PulsarSplitStep.CUT, ""
     if owner_pending(seen.parent):
         return PulsarSplitStep.WAIT, f"{order.bundle} has a pending owner"

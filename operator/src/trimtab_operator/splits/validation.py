@@ -70,7 +70,7 @@ class SplitEnvironment:
 
     space:   the bundle's TopicNamespace, None if it does not exist. count: number of its bundles after all running
              splits.
-    most:    how many bundles a namespace may have by the policies' split rules; None without a limit.
+    most:    the lowest limit for the bundles of a namespace in the policies' split rules; None without a limit.
     limits:  load limits of one bundle, up to which `flow_or_qps_equally_divide` fills each child.
     bundles, brokers: names of those that exist. topics: those that each policy has measured.
     """
@@ -112,7 +112,10 @@ def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnviro
 
 
 def _check_free(split: SplitRecord, parent: Raw, environment: SplitEnvironment) -> None:
-    """Raise unless the bundle is confirmed by its owner, not pinned, and not in another split."""
+    """Raise unless the bundle is confirmed by its owner, and not in another split.
+
+    A policy's split is also refused if the bundle is pinned, or has moved since the plan.
+    """
     name, request, owner = split.spec.bundle, split.spec.request, owner_of(parent)
     if (other := split_of(parent)) not in {"", split.name}:
         raise InvalidSplitError(Reason.SPLITTING, f"{name} is being split by {other}: wait for its children")

@@ -128,7 +128,7 @@ class ProcessState:
     """Role and readiness of this process.
 
     leader, epoch: identity and epoch of the leader; empty and 0 where there is no election. cold: why the load sources
-    are not warm; empty before the first attempt has ended, None once they are warm.
+    are not warm; empty until the first attempt to warm them has ended, None once they are warm.
     """
 
     leader: str = ""

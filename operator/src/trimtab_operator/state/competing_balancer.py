@@ -44,7 +44,7 @@ class Competition:
     def after(self, changes: Iterable[OwnershipChange], most: int, now: float) -> Competition:
         """The competition after `changes`. most: undone moves within an hour that make the policy stand down.
 
-        Moves that are undone while the policy stands down do not count: they were made before.
+        Moves that are undone while the policy stands down do not count: they were made before it stood down.
         """
         if self.retreating(now):
             return Competition((), self.until, self.retreats)

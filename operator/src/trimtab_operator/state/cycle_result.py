@@ -79,7 +79,7 @@ class CycleResult:
 
     @property
     def moves_made(self) -> int:
-        """Number of moves as the caps count them: a child of a split that leaves its parent's owner counts as one."""
+        """Number of moves as the caps count them: a split adds one for each child that leaves the parent's owner."""
         return len(self.moved) + sum(owner != split.source for split in self.split for owner in split.destinations)
 
     @property
@@ -97,7 +97,7 @@ class CycleResult:
 
     @property
     def outcome(self) -> Reason:
-        """The cycle in one word: why something moved or was proposed, else why nothing was."""
+        """The cycle in one word: why something moved or was proposed, else why nothing moves."""
         if self.refusal is not None:
             return self.refusal.reason
         if self.plan is None:
@@ -110,7 +110,7 @@ class CycleResult:
 
     @property
     def obstacle(self) -> HeldBack | None:
-        """Why nothing moves: the shedder's verdict, else another one, else what was held back first, if anything."""
+        """Why nothing moves: the shedder's verdict, else another verdict, else what was held back first, else None."""
         if self.plan is not None and self.plan.verdict is not None:
             return self.plan.verdict
         held_back = self.plan.held_back if self.plan else ()

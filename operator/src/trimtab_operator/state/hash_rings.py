@@ -66,7 +66,7 @@ def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict
         before = bisect_left(lowers, bundle.upper)
         if before and placed[before - 1].upper > bundle.lower:
             overlaps[bundle.name] = placed[before - 1].name
-        else:  # nothing begins between its lower and its upper
+        else:  # no placed bundle begins inside this one, so `before` is also where its lower bound belongs
             lowers.insert(before, bundle.lower)
             placed.insert(before, bundle)
     return placed, overlaps

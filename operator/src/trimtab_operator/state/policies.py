@@ -59,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Why a policy is refused: an older one has some of its brokers, or selects all brokers."""
+    """Why a policy is refused: an older one has some of its brokers, or one of the two selects all brokers."""
 
     older: str
     brokers: tuple[str, ...]
@@ -103,7 +103,7 @@ class Shares:
     def _with_room(self, asked: NamespacePolicy | None) -> Iterator[str]:
         if asked is None or asked.isolation is None:
             return iter(self.standing)
-        if (allowed := self._allowed.get(asked.isolation)) is None:  # computed once: there may be 60,000 such bundles
+        if (allowed := self._allowed.get(asked.isolation)) is None:  # computed once: it may apply to 60,000 bundles
             patterns = (*asked.isolation.primary, *asked.isolation.secondary)
             allowed = frozenset(policy for broker, policy in self.policy_of.items() if _matches(patterns, broker))
             self._allowed[asked.isolation] = allowed

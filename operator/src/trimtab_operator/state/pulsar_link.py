@@ -2,9 +2,9 @@
 
 `pulsar.bridge` writes it and policies read it: one mutable object for all policies.
 
-The cross-check finds a Prometheus that scrapes another cluster, or shows old data. It compares the message rate of a
-broker with the broker's own statistics, a few brokers at a time. Both are averages over a minute, but not of the same
-minute, so only a large factor that lasts for minutes counts.
+The cross-check finds a Prometheus that scrapes another cluster, or shows old data. It compares the message rate that
+Prometheus shows for a broker with the broker's own statistics, a few brokers at a time. Both rates are averages over a
+minute, but not of the same minute, so only a large factor that lasts for minutes counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FACTOR = 3.0
 
 
 LEAST = 20.0
-"""msg/s added to both rates, because idle brokers may differ by any factor. Prometheus also counts the system's own
-topics, which the broker's statistics leave out."""
+"""msg/s added to both rates, because the two rates of an idle broker may differ by any factor. Prometheus also counts
+the system's own topics, which the broker's statistics leave out."""
 
 
 ROUNDS = 4
@@ -49,8 +49,8 @@ _ENOUGH = 3
 class Compared:
     """One comparison of a broker: msg/s in and out, `shown` by Prometheus and `reported` by the broker.
 
-    at: seconds of the cluster's clock. odd: number of comparisons in a row that were odd. since: when the first of
-    these odd ones was made. sample: number of the sample of Prometheus.
+    at: monotonic seconds. odd: number of comparisons in a row that were odd. since: when the first of these odd ones
+    was made. sample: number of the sample of Prometheus.
     """
 
     shown: float
@@ -91,7 +91,7 @@ class CrossCheck:
     """All comparisons so far.
 
     shown: broker -> msg/s in and out in the last sample of Prometheus. sample: number of that sample. at: time of that
-    sample, in seconds of the cluster's clock. compared: broker -> its last comparison.
+    sample, in monotonic seconds. compared: broker -> its last comparison.
     """
 
     shown: dict[str, float] = field(default_factory=dict)

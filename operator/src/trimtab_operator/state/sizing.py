@@ -29,7 +29,7 @@ SLACK = 0.1
 stay below 54 % with one broker fewer."""
 
 FEWEST = 3
-"""Smallest number of brokers that is advised: one may fail while another restarts."""
+"""Fewest brokers that remain after an advised removal: one may fail while another restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class Sizing:
     cluster should have.
     verdict: whether the last decision found it too small or too large; None: the size is right. streak: decisions in a
     row with that verdict. sure: whether `patience` decisions in a row ever agreed. said: the last verdict on which they
-    agreed. wanted: number of brokers that an autoscaler should aim at; 0 if unknown. It does not fall while a broker is
-    not counted: a broker that restarts must not be scaled away.
+    agreed. wanted: number of brokers that an autoscaler should aim at; 0 if unknown. This number does not fall while
+    a broker is not counted: a broker that restarts must not be scaled away.
     """
 
     usage: float = math.nan
@@ -64,7 +64,10 @@ class Sizing:
     wanted: int = 0
 
     def after(self, load: ClusterLoad, aim: SizingTarget) -> Sizing:
-        """The sizing after another decision on `load`; unchanged if fewer than half of the brokers are measured."""
+        """The sizing after another decision on `load`; unchanged if fewer than half of the brokers are counted.
+
+        Brokers are counted if they are ready, trusted and schedulable.
+        """
         part = load.brokers.ready & load.brokers.trusted & load.brokers.schedulable
         if not part.any() or part.sum() * 2 < len(part):
             return self

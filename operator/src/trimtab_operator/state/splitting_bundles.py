@@ -89,7 +89,7 @@ BELIEVED_FOR = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A child's share of its parent's load. short, long: (4,) as in `Bundles`. until: seconds of the cluster clock."""
+    """A child's share of its parent's load. short, long: (4,) as in `Bundles`. until: monotonic seconds."""
 
     short: FloatArray
     long: FloatArray

@@ -1,6 +1,6 @@
 """The state of a policy between cycles and restarts, in one ConfigMap: memory of strategies, moves of the last hour.
 
-It is small (a few numbers per broker), so it lives in the API server. Load history is in Parquet.
+The state is small (a few numbers per broker), so it lives in the API server. Load history is in Parquet.
 
 Averages change a little in every cycle. A small change is stored only after ten minutes: with averages of that age, a
 new leader makes the same decisions as with the newest ones. A hit, a move, a planned destination or a new broker is
@@ -48,7 +48,7 @@ class PolicyState:
     """The stored state of a policy.
 
     strategies: the memory of the strategies. of: the types of those strategies; strategies of other types do not read
-    it.
+    this memory.
     epoch: the epoch of the leader that stored the state.
     quarantine: bundle -> until when (epoch seconds) it is not moved.
     competition: what is known of a competing balancer.
@@ -87,7 +87,7 @@ class PolicyState:
         moved: when each bundle was last moved (epoch seconds, perhaps without fractions), by its own assignment. Each
         recorded move accounts for one of these times that is at most `CLOSE` away.
         """
-        recorded, used = deque(sorted(self.moves)), 0  # used: moves of the first time that are accounted for
+        recorded, used = deque(sorted(self.moves)), 0  # used: how many moves of recorded[0] are accounted for
         missing = Counter[float]()
         for at in sorted(moved):
             while recorded and (recorded[0][0] < at - CLOSE or recorded[0][1] <= used):
@@ -188,7 +188,7 @@ A_MOMENT = 1e8
 
 
 def drifted(before: Any, after: Any) -> bool:
-    """Whether two JSON values differ only in fractions that drifted a little. Whole numbers are counts."""
+    """Whether two JSON values differ only in fractions that drifted a little. Counts (whole numbers) must be equal."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         return before.keys() == after.keys() and all(drifted(before[key], after[key]) for key in before)
     if isinstance(before, list) and isinstance(after, list):

@@ -104,7 +104,7 @@ class PolicyMetrics:
         self._show(self.cluster.metrics.move_pace, {} if pace is None else {(): float(pace)})
 
     def _shadow_cycle(self, result: CycleResult, report: ShadowReport) -> None:
-        """Record a cycle of a shadow: the comparison, and that it ran. The acting policy records what was measured."""
+        """Record a cycle of a shadow: that it ran, and the comparison. The acting policy records what was measured."""
         metrics, policy = self.cluster.metrics, self.policy
         self._clear(self._shown.keys() - {*metrics.of_shadows, metrics.policy_state})
         metrics.cycles.labels(policy, str(result.outcome)).inc()

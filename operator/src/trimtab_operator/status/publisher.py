@@ -190,7 +190,7 @@ class StatusPublisher:
     ) -> None:
         """Write the status of the brokers `names`. usage: (n, 5) percent, NaN if unknown.
 
-        weights: broker -> its weight; None: the shedder computes none.
+        weights: broker -> its weight; empty: the shedder computes none. None: the weights in the statuses stay.
         """
         for row, name in enumerate(names):
             if (record := self.cluster.stores.brokers.items.get(name)) is None:

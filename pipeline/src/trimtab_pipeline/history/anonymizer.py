@@ -2,8 +2,8 @@
 
 Equal names stay equal, within an export and between exports with the same key. Without the key no one can test guesses
 of a hashed name. Ranges of bundles stay: they show how load is spread, not whose it is. The place of a hot bundle's
-topic on the hash ring stays, too: it is the CRC-32 of the full name, so a guess of such a name can be tested. Unknown
-columns are emptied.
+topic on the hash ring stays, too: it is the CRC-32 of the full name, so a guess of such a name can be tested even
+without the key. Unknown columns are emptied.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Renaming:
 
     def _home(self, namespace: str) -> str:
         hashed = self._hash("namespace", namespace)
-        if is_monitoring(namespace):  # the new name is also of that kind, so a replay moves none of its bundles
+        if is_monitoring(namespace):  # the new name has this form, too, so a replay moves none of its bundles
             return f"pulsar/{hashed}:0"
         return f"{self._hash('tenant', namespace.partition('/')[0])}/{hashed}"
 

@@ -32,7 +32,7 @@ def _cycle(brokers: pa.Table, at: float) -> Cycle:
 
 
 def _samples(demand: pa.Table) -> pa.Table:
-    """The demand as a measurement. All sessions become producers, because only their sum with consumers counts."""
+    """The demand as a measurement. All sessions become producers: only the sum of producers and consumers counts."""
     columns = {name: demand[name] for name in ("bundle", "pod", *TRAFFIC, "topics")} | {"producers": demand["sessions"]}
     columns["consumers"] = pa.repeat(0.0, len(demand))
     missing = {field.name: pa.nulls(len(demand), field.type) for field in BUNDLE_SAMPLES if field.name not in columns}

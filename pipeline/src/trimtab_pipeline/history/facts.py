@@ -30,7 +30,7 @@ COMPLETE = "complete"
 class FactLog:
     """Finds the facts that changed since the last call.
 
-    The caller may give facts of any kind. Those of brokers and bundles are derived from the topology.
+    The facts of brokers and bundles are derived from the topology. The caller may give facts of any other kind.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class FactLog:
     ) -> pa.Table:
         """Rows of `FACTS` as of `at` (epoch s): what is new or different; everything in the first call of an hour.
 
-        complete: kinds of which `facts` lists all facts. A fact of such a kind that is missing there no longer exists.
+        complete: kinds of which `facts` lists all facts. A fact of such a kind that is not in `facts` no longer exists.
         """
         given = list(facts)
         present = {(fact.kind, fact.name) for fact in given}

@@ -185,7 +185,7 @@ class HistoryReader:
         for _ in range(_MERGES):
             try:
                 return self._rows(table, at)
-            except FileNotFoundError:  # merged between listing and reading; its hour has the cycle now
+            except FileNotFoundError:  # merged between listing and reading; the hour's file has the cycle now
                 continue
         return self._rows(table, at)
 

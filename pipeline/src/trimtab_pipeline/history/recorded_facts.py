@@ -60,7 +60,7 @@ def policy_of(value: Mapping[str, Any]) -> NamespacePolicy:
 
 @dataclass(frozen=True, eq=False)
 class RecordedMoves:
-    """Moves of m bundles that were under way in a cycle, or had just landed, so that usage does not show them yet.
+    """Moves of m bundles in a cycle: under way, or landed so recently that usage does not show them yet.
 
     facts: the facts about each bundle, as JSON values of kind ``bundle`` in `FACTS`.
     """

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.history.files import AT, HistoryFile, HistoryTable, opened, row_group
 
 _GROUP = 2**17
-"""Minimum number of rows of a part, some 20 MB of topics in memory. The last part may have fewer."""
+"""Minimum number of rows of a table of `in_order`, about 20 MB of topics in memory. The last table may have fewer."""
 
 
 class TimedGroup(NamedTuple):

@@ -184,7 +184,7 @@ def _present(context: ssl.SSLContext, certificate: str, key: str) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as both:  # no other user may read it
         both.write(f"{certificate}\n{key}\n")
         both.flush()
-        context.load_cert_chain(both.name, password="")  # else OpenSSL would ask for it at the terminal
+        context.load_cert_chain(both.name, password="")  # else OpenSSL would ask for a password at the terminal
 
 
 def _pem(text: str, what: str) -> str:
@@ -214,7 +214,7 @@ def cause_of(
 ) -> str:
     """The cause of a failed request and its fix; `requests` wraps the cause in several other errors.
 
-    field: the setting of `timeout` (s). The order of causes matters: urllib3 treats every failed connection as a
+    field: the setting of `timeout` (s). The order of the checks matters: urllib3 treats every failed connection as a
     time-out.
     """
     causes = list(_causes(error))

@@ -19,9 +19,10 @@ _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"
 
 
 def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
-    """The brokers and bundles with metrics at `at` (epoch s). Brokers have their pods' names; a bundle's pod owns it.
+    """The brokers and bundles with metrics at `at` (epoch s). A broker has the name of its pod.
 
-    A bundle that two pods report belongs to the one with more messages; invalid bundle names are skipped.
+    A bundle belongs to the pod that reports it; if two pods do, to the one with more messages. Invalid bundle names are
+    skipped.
     Raises `SourceUnavailableError` when the server does not answer, or no broker has metrics.
     """
     selector = f"{settings.namespace_label}={quoted(settings.namespace)}"

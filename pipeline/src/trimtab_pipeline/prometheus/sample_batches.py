@@ -19,7 +19,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
 _WHOLE = {"cpu": "total"}
-"""By label that names parts (`Series.part`): its value in the series that is the total of all parts."""
+"""Label that names parts (`Series.part`) -> its value in the series that is the total of all parts."""
 _PLAIN = ("", "-1")
 """Partition labels of topics without partitions."""
 Metrics = Mapping[str, tuple[str, Series]]

@@ -157,7 +157,7 @@ def _numbers(texts: pa.StringArray) -> pa.DoubleArray | None:
 
 
 def _repeated(body: bytes, span: tuple[int, int], known: _Known) -> Samples | None:
-    """The samples of a body whose labels are `known`, so that only its values are parsed; None for other labels."""
+    """The samples of a body whose labels are `known`: only its values are parsed. None for other labels."""
     ends, lengths = _value_ends(body, span), known.lengths
     if len(ends) != len(lengths) or not len(ends):
         return None

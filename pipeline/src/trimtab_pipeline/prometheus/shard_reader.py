@@ -2,10 +2,10 @@
 
 `read_shard` yields record batches of `columns.BROKER_SAMPLES` (table ``brokers``) or `columns.BUNDLE_SAMPLES` (tables
 ``bundles`` and ``topics``). Nothing is computed here. Impossible values (NaN, infinite, negative) are counted here, as
-counting them later would take a second pass over the samples. They are removed from single values and from bundles, but
-stay in raw samples.
+counting them later would take a second pass over the samples. These values are removed from single values and from
+bundles, but stay in raw samples.
 
-The last row of every shard is its report; a failed shard has nothing else. It is JSON:
+The last row of every shard is its report; a failed shard has nothing else. The report is JSON:
 
     shard, table  what was read
     ok            whether its rows are complete
@@ -283,7 +283,7 @@ def _broker_batches(read: _ShardRead) -> Iterator[pa.RecordBatch]:
 
 
 def _broker_jobs(read: _ShardRead) -> dict[tuple[str, str], Callable[[], Samples]]:
-    """The queries about brokers, by the kind of answer, and the signal or the number of the query."""
+    """The queries about brokers. Keys: the kind of the answer, and the signal or the number of the query."""
     wanted = read.wanted
     values = wanted.value_queries(together=read.request.method == "POST")
     checks = {"ahead": wanted.ahead} if wanted.ahead else {}

@@ -1,7 +1,7 @@
 """Batches of cycles that are due at the same time: what is read for them, and the relations that the stages get.
 
-A batch is one job for the brokers and one for the bundles, however many policies it has. So Spark schedules the shards
-of all policies together.
+A batch is one job for the brokers, one for the bundles, and one for the topics of hot bundles if a policy wants them,
+however many policies the batch has. So Spark schedules the shards of all policies together.
 """
 
 from __future__ import annotations

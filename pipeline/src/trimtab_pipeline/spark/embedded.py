@@ -75,7 +75,7 @@ class EmbeddedSpark:
         try:
             return SparkSession(_hushed(SparkContext(conf=conf, gateway=gateway)))
         except Exception as error:
-            told = self._reason() or described(error)  # asks the JVM
+            told = self._reason() or described(error)  # asks the JVM, which still runs
             _end_jvm(gateway)
             raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
 
@@ -137,7 +137,7 @@ class EmbeddedSpark:
         warnings.filterwarnings(
             "ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning
         )  # `await_stop` logs it
-        with suppress(Py4JError, ConnectionError):  # `await_stop` has killed the JVM
+        with suppress(Py4JError, ConnectionError):  # `await_stop` may have killed the JVM
             session.stop()
         if gateway is not None:
             _end_jvm(gateway)

@@ -309,7 +309,7 @@ def unavailable(done: Future[Any]) -> bool:
 
 
 def interrupt_until(ended: Future[None], interrupt: Callable[[], object]) -> None:
-    """Call `interrupt` repeatedly until `ended`, in its own thread: it blocks, and the caller may run an event loop.
+    """Call `interrupt` repeatedly until `ended`, in its own thread: calls block, and the caller may run an event loop.
 
     A single call could find nothing to cancel, because a job may be on its way from Python to the JVM.
     """

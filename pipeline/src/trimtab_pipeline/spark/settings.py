@@ -40,7 +40,7 @@ class SparkSettings:
 
     master: ``local[N]``, ``local[*]`` (all cores this process may use, see `usable_cores`), ``spark://host:port`` of a
     standalone cluster, whose driver is this process's JVM, or ``sc://host:port`` of a Connect server.
-    memory: heap of this process's JVM; its resident size is about 450 MB more.
+    memory: heap of this process's JVM, whose resident size is about 450 MB more.
     Raises `ValueError` for a master or a memory that Spark would refuse at its start.
     """
 
@@ -58,7 +58,7 @@ class SparkSettings:
 
     @property
     def connects(self) -> bool:
-        """Whether a Connect server runs the driver, so that this process needs no Java."""
+        """Whether a Connect server runs the driver. This process then needs no Java."""
         return self.master.startswith("sc://")
 
     @property
@@ -88,7 +88,7 @@ class SparkSettings:
     def driver_options(self, folder: Path, log_config: Path) -> dict[str, str]:
         """Options of a driver in this process's JVM; its temporary files go to `folder`.
 
-        Raises `SourceUnavailableError` when the master of a cluster has no address.
+        Raises `SourceUnavailableError` when the master of a cluster has no address, or there is no route to it.
         """
         return (
             self.sql_options()
@@ -140,7 +140,7 @@ class SparkSettings:
 def _own_address(host: str, port: int) -> str:
     """Address from which this machine reaches `host`. Nothing is sent: a datagram socket only looks up the route.
 
-    Raises `SourceUnavailableError` when there is no route.
+    Raises `SourceUnavailableError` when `host` has no address, or there is no route to it.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

@@ -1,8 +1,8 @@
 """Spreads independent calls of a function over Spark, with a task for each.
 
-Spark repeats a task that is lost with its executor, so a function must give the same result for the same item. Its
-arguments and results are pickled: the workers need this package in the same version, and executors on other machines
-must see the files that the items name.
+Spark repeats a task that is lost with its executor, so a function must give the same result for the same item. The
+function's arguments and results are pickled: the workers need this package in the same version, and executors on other
+machines must see the files that the items name.
 """
 
 from __future__ import annotations

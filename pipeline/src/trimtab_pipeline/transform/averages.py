@@ -124,7 +124,7 @@ def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) 
 
 
 def _moved(old: FloatArray, sample: FloatArray, alpha: FloatArray) -> FloatArray:
-    """The averages `old` (n, 4), moved by the share `alpha` (n,) towards `sample` (n, 4); the sample where unknown."""
+    """Averages `old` (n, 4), moved by the share `alpha` (n,) towards `sample` (n, 4); the sample where `old` is NaN."""
     moved = sample - old
     moved *= alpha[:, None]
     moved += old

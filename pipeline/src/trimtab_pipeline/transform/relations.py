@@ -133,8 +133,8 @@ _HORIZON = 3.0  # multiple of the long time constant; older states no longer mat
 class Cycle:
     """One cycle of `policy` at `at` (epoch seconds); the other fields are those of `PrometheusSettings` and `Trust`.
 
-    by_samples: whether averages count samples, as Pulsar's do. percent: whether usage is in percent, so that limits are
-    100. horizon: seconds after which a state, or a bundle that is no longer measured, is dropped.
+    by_samples: whether averages count samples, as Pulsar's do. percent: whether usage is in percent; all limits are
+    then 100. horizon: seconds after which a state, or a bundle that is no longer measured, is dropped.
     """
 
     policy: str

@@ -22,7 +22,11 @@ class RunningAverages:
     seen: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def add(self, names: tuple[str, ...], sample: FloatArray, time: FloatArray, cycle: Cycle) -> Before:
-        """The averages of `names` with a cycle's samples added; NaN where a bundle was not measured."""
+        """The averages of `names` with a cycle's samples added.
+
+        sample, time: (n, 4) and (n,), NaN where a bundle was not measured. Such a bundle keeps its averages for
+        `cycle.horizon` seconds.
+        """
         if names is not self.names:
             self._bring(names)
         there = np.isfinite(time)

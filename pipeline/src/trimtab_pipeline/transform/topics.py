@@ -26,8 +26,8 @@ def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.
 
     Rows of bundles stay as they are, and so do the reports of the shards. times: `relations.POD_TIMES`. If no pod
     reports a bundle, although the pod of its owner reports every topic that it serves, the bundle is idle: it gets a
-    row of zeros. For topics outside all bundles, a shard has one row without bundle and pod; its ``topics`` is their
-    number.
+    row of zeros. A shard with topics outside all bundles has one row without bundle and pod; ``topics`` of this row is
+    the number of these topics.
     """
     is_topic = bundle_samples["topic"].is_valid()
     topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
@@ -80,7 +80,8 @@ def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
     """The `times` of pods that are known to report all of their topics.
 
     If statistics are the source, these are the pods whose statistics were read. Otherwise they are the pods with recent
-    metrics, in shards that report at least one topic. If a shard reports none, perhaps its brokers do not export them.
+    metrics, in shards that report at least one topic. If a shard reports no topic, perhaps its brokers do not export
+    metrics of topics.
     """
     told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
     read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}

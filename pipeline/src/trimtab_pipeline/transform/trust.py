@@ -71,8 +71,8 @@ def judged(loads: pa.Table, cycle: Cycle) -> pa.Table:
 def measured_resources(usage: FloatArray, present: BoolArray) -> BoolArray:
     """(5,) resources that are measured on any of the brokers that are `present` (n,). usage: (n, 5).
 
-    CPU and memory always count: if one is measured nowhere, no broker is trusted. Otherwise a full broker would look
-    empty as soon as its memory is not measured.
+    CPU and memory always count: if one is measured nowhere, no broker is trusted. Otherwise a broker with full memory
+    would seem to have room as soon as memory is measured nowhere.
     """
     measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
     measured[[CPU, MEMORY]] = True

@@ -65,7 +65,7 @@ class PairSums:
     """The sums of both policies over the same `seconds`. known: the seconds in which usage was known.
 
     counted: the seconds in which clients were counted. clients: number of these clients, times the seconds. measured:
-    ratio 0-1 of the work that was measured on the broker where the shadow has it, times seconds.
+    ratio 0-1 of the work in bundles whose owner in the shadow is their real owner, times seconds.
     """
 
     seconds: float = 0.0

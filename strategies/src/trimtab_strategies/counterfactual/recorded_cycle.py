@@ -109,7 +109,8 @@ class CycleReader:
 def _wanted(load: ClusterLoad, earlier: Sequence[SmallFloatArray]) -> FloatArray:
     """(m, 4) what clients wanted: the newest sample, or else the short average; 0 for a bundle never measured.
 
-    On a full broker the hidden demand is added. earlier: minutes of the bundles before this cycle.
+    For bundles of a full broker, this includes what the broker could not serve (`demand`). earlier: minutes of the
+    bundles before this cycle.
     """
     bundles, brokers = load.bundles, load.brokers
     known = np.isfinite(bundles.newest)

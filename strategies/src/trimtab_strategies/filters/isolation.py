@@ -62,7 +62,7 @@ class Hosts:
 
 
 class IsolationRules:
-    """Isolation policies among some brokers (n); every distinct pattern is matched against the brokers once."""
+    """Isolation policies applied to some brokers (n). Every distinct pattern is matched against the brokers once."""
 
     def __init__(self, brokers: tuple[str, ...], policies: Mapping[str, NamespacePolicy]) -> None:
         """Take the names of all brokers, and the policies by namespace. Nothing is matched yet."""

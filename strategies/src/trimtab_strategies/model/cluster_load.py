@@ -141,14 +141,14 @@ class Bundles:
     namespace:   (m,) row of `ClusterLoad.namespaces`.
     owner:       (m,) row of the broker that owns it, or will own it once its pending move lands; -1 if none.
     short, long: (m, 4) columns `TRAFFIC`, short-term and long-term averages; NaN when never measured. Such a bundle
-                 counts as owned but is never chosen for a move.
+                 counts as owned, but is never moved for balance.
     topics, sessions: (m,) numbers of topics, and of producers plus consumers.
     last_unload: (m,) epoch seconds of its last move, NaN if never moved.
     pinned:      (m,) whether a user pinned it to its owner.
     in_flight:   (m,) whether a move of it is pending.
     moving_from: (m,) row of the broker whose *measured* load still contains this bundle's traffic, -1 if none.
-    moving_share: (m,) ratio 0-1 of the bundle's load that is still measured there (1 while the move is pending, then
-                 falling to 0 within the averaging window of the rates).
+    moving_share: (m,) ratio 0-1 of the bundle's load that is still measured on the broker `moving_from` (1 while the
+                 move is pending, then falling to 0 within the averaging window of the rates).
     newest:      (m, 4) columns `TRAFFIC`, the newest sample before any averaging; NaN when it is not known.
     """
 
@@ -195,7 +195,7 @@ class Bundles:
 
     @cached_property
     def by_newest(self) -> tuple[FloatArray, FloatArray]:
-        """Bytes/s in and out, (k, 2) each, by owner (a row): the short averages, and the newest samples.
+        """Bytes/s in and out, (k, 2) each, summed by owner (a row): the short averages, and the newest samples.
 
         A bundle counts only if both are known. k is the largest owner plus 1.
         """
@@ -256,7 +256,7 @@ class RecentSamples:
     """What was measured in the last minutes, oldest first: k rows of a minute each. NaN: not measured in that minute.
 
     time:    (k,) epoch seconds of the newest sample of each row, ascending.
-    bundles: k arrays (m, 3), columns `SAMPLED`, whichever broker had the bundle then.
+    bundles: k arrays (m, 3), columns `SAMPLED`, of each bundle on whichever broker owned it in that minute.
     cpu:     (k, n) cores that each broker used.
     traffic: (k, n, 3) columns `SAMPLED`, each broker's own totals, measured together with `cpu`.
     assumed: number of leading rows that were not measured minute by minute: they repeat the bundles' averages.

@@ -32,6 +32,7 @@ class Move:
     """Give `bundle` to `destination`. `source` is empty when it had no owner.
 
     load: estimated percentage points of its source's CPU that the bundle causes (`explain` shows it), NaN if unknown.
+    In an assignment, these are points of the destination's CPU.
     """
 
     bundle: str
@@ -103,7 +104,7 @@ class Plan:
     brokers: the names of those rows.
     splits: made before the moves; a bundle that is split is not moved in the same plan.
     target_weights: the weight that each broker should carry, if the strategy uses weights; empty otherwise.
-    carried: the weight that each of those brokers carries, in the same unit (bytes/s or msg/s, as the strategy weighs).
+    carried: the weight that each of those brokers carries. The strategy sets the unit of both: bytes/s or msg/s.
     considered: the alternatives, for people who ask why.
     cause: why the shedder's moves are made, with figures; empty if their reasons say enough.
     verdict: why the shedder moves nothing; None if it moves something or did not run.

@@ -4,9 +4,9 @@ Idea. A broker's load is the sum of the long-term message rates of its bundles, 
 the last snapshot. The least loaded broker gets the bundle. A broker above `overload_threshold` gets none.
 
 Formula. score = long-term rate, in plus out, summed over the bundles that a broker owns or has just received; infinite
-when its usage (weighted maximum of the resources' percent) is above the limit. best = the candidates with the least
-score, or all of them when every candidate is overloaded. A bundle that was never averaged counts 50 messages/s in each
-direction.
+when the broker's usage (weighted maximum of the resources' percent) is above `overload_threshold`. best = the
+candidates with the least score, or all of them when every candidate is overloaded. A bundle that was never averaged
+counts 50 messages/s in each direction.
 
 When it helps. Similar brokers and messages of similar size. Bundles that are placed together spread well, because each
 placement counts the ones before it. It is Pulsar's default placement up to 4.x.

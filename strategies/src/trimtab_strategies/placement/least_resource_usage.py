@@ -1,8 +1,8 @@
 """LeastResourceUsageWithWeight: any broker that is clearly below the average, picked at random.
 
 Idea. Among the candidates take those whose smoothed usage is at least `average_difference` points below the average of
-the candidates. If there is none, all candidates are equally good. The random choice spreads bundles that are placed
-together over all brokers with room. A strict minimum would send them all to one broker.
+the candidates. If there is none, all candidates are equally good. If many bundles are placed at the same time, the
+random choice spreads them over all brokers with room. A strict minimum would send them all to one broker.
 
 Formula. u = weighted maximum of the resources' percent; ema = history * ema + (1 - history) * u; a = mean of ema over
 the candidates; best = those with ema + d <= a, where d is `average_difference`.

@@ -50,8 +50,8 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
     have (by `selection`, or by the rules of its namespace) waits.
 
     restarted: names of the brokers that have already restarted in a rolling restart that still goes on. A bundle goes
-    to the least used of these brokers that may have it and that stay below `OVERLOAD_LINE`. If there is none, the
-    placement decides. From a broker that has not restarted yet, the bundle would soon have to move again.
+    to the least used of these brokers that may have it and that stay below `OVERLOAD_LINE`: any other broker restarts
+    soon, and the bundle would have to move again. If there is none, the placement decides.
     """
     landed = believed(with_moves_in_flight(cluster), restarted)
     measured_brokers = trusted_brokers(landed)
@@ -156,7 +156,7 @@ class _Housing:
 
 
 def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
-    """The cluster with an estimated load for brokers (names) that `restarted` and whose data is not trusted yet.
+    """The cluster with an estimated load for those `restarted` brokers (names) whose data is not trusted yet.
 
     The load of such a broker is the expected load of its bundles. Limits that it lacks are medians of trusted brokers.
     """
@@ -183,7 +183,7 @@ def believed(cluster: ClusterLoad, restarted: Collection[str]) -> ClusterLoad:
 
 
 def expected_load(cluster: ClusterLoad, bundles: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Usage (k, 5) and traffic (k, 4) that bundles (rows) without a working owner will add to their next broker.
+    """Usage (k, 5) and traffic (k, 4) that `bundles` (rows, k) will add to their next broker.
 
     The load of a measured bundle is what its traffic causes on average over all trusted brokers. An unmeasured bundle
     counts as an average measured one. Both results are 0 as long as nothing has been measured.

@@ -64,7 +64,7 @@ class DestinationChoice:
         return self if self.selecting is None else replace(self, selecting=self.selecting.strict())
 
     def destinations(self, cluster: ClusterLoad) -> Destinations | None:
-        """The brokers that each bundle may go to; None if there is no selection, so that it may go to any of `brokers`.
+        """The brokers that each bundle may go to; None without a selection: then each may go to all of `brokers`.
 
         Bundles with the same number in `ActiveSelection.kinds` share one row. The moves of the plan change what
         anti-affinity allows. So each move is checked again.

@@ -73,7 +73,8 @@ class Pair:
 def chance(now: float) -> np.random.Generator:
     """The random generator of the cycle at `now` (epoch seconds).
 
-    It depends on whole milliseconds, as the history keeps them. So a recorded cycle can be repeated.
+    It depends on `now` in whole milliseconds, because the history keeps times in this unit. So a recorded cycle can be
+    repeated.
     """
     return np.random.default_rng(round(now * 1000))
 

@@ -159,8 +159,8 @@ class DrainMoves:
     def _fair_share(self) -> float:
         """Weighted usage (ratio) if all brokers but one shared the load equally; `OVERLOAD_LINE` at most.
 
-        The number of brokers includes those that carry nothing because they restart: the broker left out may be one of
-        them.
+        Brokers that carry nothing because they restart are counted, too: one of them may be the broker that is left
+        out.
         """
         pressure = self.predicted.pressure(np.flatnonzero(self.allowed.may_shed.allowed))
         return min(OVERLOAD_LINE, float(np.nansum(pressure)) / max(1, len(self.cluster.brokers) - 1))

@@ -111,7 +111,10 @@ class MovePlanner:
             yield unload
 
     def movable(self, bundles: IntArray, broker: int) -> IntArray:
-        """Those of `bundles` (rows) that `broker` (row) owns and that may be moved. A strategy may name others, too."""
+        """Those of `bundles` (rows) that `broker` (row) owns and that may be moved.
+
+        A strategy may also name bundles that do not meet these conditions.
+        """
         allowed: IntArray = bundles[
             self.allowed.sheddable.allowed[bundles] & (self.cluster.bundles.owner[bundles] == broker)
         ]

@@ -1,9 +1,9 @@
 """Makes splits, with an owner for each child, from a splitter's proposals until the cap is reached.
 
 If a proposal sets `spread`, the children are placed one after the other, the heaviest first. Each placement sees the
-predicted load with the children placed before. If the children waited for the shedder, the owner would stay as hot as
-before. A child leaves only if its parent was allowed to leave, if the caps permit it, and if the new owner with the
-child is less used than the old owner before.
+predicted load with the children placed before. If the children waited for the shedder, their owner would until then
+carry as much as before. A child leaves only if its parent was allowed to leave, if the caps permit it, and if the new
+owner with the child is less used than the parent's owner before the child leaves.
 
 No bundle is split on a broker whose data is not trusted: a split can't be undone, and its children would bring an
 unmeasured load to brokers that have room.

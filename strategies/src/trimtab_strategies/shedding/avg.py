@@ -385,7 +385,7 @@ class AvgShedderPlacement:
             newest = list(_plan_of(cluster, memory).items())[1 - MOST :]
             return {**memory, "now": cluster.now, "plan": {**dict(newest), cluster.bundles.names[bundle]: name}}
         if np.isnan(cluster.bundles.short[bundle]).any():
-            return memory  # new bundles have equal statistics: they would all share the first one's plan
+            return memory  # new bundles have equal statistics: they would all share the first one's entry
         plan = put(memory.get("planByStatistics", ()), cluster, bundle, name)
         return {**memory, "planByStatistics": plan}
 

@@ -78,7 +78,7 @@ class PulsarSplitParams(SplitLimits):
 
     @property
     def ceilings(self) -> FloatArray:
-        """See `SplitLimits`. As in Java, the bandwidth in bytes overflows like a signed 32-bit number."""
+        """See `SplitLimits`. With `Java`, the bandwidth in bytes overflows like a signed 32-bit number."""
         ceilings = super().ceilings
         if self.compatibility is Compatibility.JAVA:
             ceilings[3] = (quantity(self.max_throughput) + 2**31) % 2**32 - 2**31
@@ -161,8 +161,8 @@ class Inside:
     def shares(self, bundle: int, boundaries: IntArray) -> FloatArray:
         """Ratio 0-1 of a bundle's load in each child, summing to 1.
 
-        They follow the bytes of the bundle's topics. If no topic has bytes, they follow the number of topics; if no
-        topics are known, the width of the children. Invalid bytes (NaN, infinite, negative) count 0.
+        The ratios follow the bytes of the bundle's topics. If no topic has bytes, they follow the number of topics; if
+        no topics are known, the width of the children. Invalid bytes (NaN, infinite, negative) count 0.
         """
         topics = self.of(bundle)
         lower, upper = parse_bundle(self.cluster.bundles.names[bundle])[1:]

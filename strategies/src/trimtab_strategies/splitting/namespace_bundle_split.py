@@ -125,8 +125,8 @@ class DefaultNamespaceBundleSplitStrategy:
         """
         walk = Walk(cluster, self.params, around, dict(hits))
         for row in rows.tolist():
-            # Pulsar compares the number of splits with the cap only after a split. So a cap of 0, which no policy may
-            # have but recordings of Pulsar use, never stops it.
+            # Pulsar compares the number of splits with the cap only after a split, so a cap of 0 never stops it. No
+            # policy may have a cap of 0, but recordings of Pulsar have it.
             if not 0 < self.params.max_splits <= walk.chosen[int(cluster.bundles.owner[row])]:
                 walk.visit(row, int(exceeded[row]))
         return walk

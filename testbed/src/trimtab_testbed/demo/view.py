@@ -14,7 +14,7 @@ from trimtab_strategies.model import counted
 from trimtab_testbed.demo.snapshot import BrokerRow, DemoSnapshot
 
 _RECENT = 10  # moves shown in the live table
-_BAR = 12  # characters of a full bar: all columns then fit into 80
+_BAR = 12  # characters of a full bar: with it, all columns fit into a terminal of 80
 _SLIMMEST = 3  # shorter bars are left out
 _NUMBERS = 42  # characters that a row needs besides the broker's name and the bars
 _LINE_EVERY = 5.0  # seconds between two lines while nothing moves

@@ -102,7 +102,8 @@ def broker(load_manager: LoadManagerKind, zookeeper_port: int) -> dict[str, obje
         **_QUICK,
         **_HANDS_OFF,
         "loadManagerClassName": load_manager.class_name,
-        # The extensible load manager keeps owners in a system topic. The modular one starts faster without one.
+        # The extensible load manager keeps owners in a system topic. The modular one needs no system topics, and starts
+        # faster without them.
         "topicLevelPoliciesEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
         "systemTopicEnabled": load_manager is LoadManagerKind.EXTENSIBLE,
     }

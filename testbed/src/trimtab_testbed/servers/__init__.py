@@ -1,1 +1,1 @@
-"""Real servers on this machine: kube-apiserver and etcd, Prometheus, and the processes behind them."""
+"""Real servers on this machine: kube-apiserver and etcd, Prometheus, Spark; and their processes."""

@@ -97,8 +97,8 @@ class Ownership:
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:
         self._api, self._namespace, self._me, self._serving = api, namespace, me, serving
         self._seen: dict[str, dict[str, Any]] = {WISHED: {}, HELD: {}}
-        self._cut = set[str]()  # names of the children among these bundles
-        self._serves = set[str]()  # still has bundles that were deleted while no watch was open
+        self._cut = set[str]()  # names of the children among the seen bundles
+        self._serves = set[str]()  # includes bundles that were deleted while no watch was open
         self._abreast = asyncio.Semaphore(_ABREAST)
         self._held = set[str]()  # not released, as the Broker of the desired owner does not exist
         self._settling = WeakValueDictionary[str, asyncio.Lock]()

@@ -108,7 +108,7 @@ def _skewed(chance: random.Random, count: int, total: float, largest: float) -> 
 
 
 def _fill(loads: tuple[BundleLoad, ...], wanted: Mapping[str, float]) -> dict[str, str]:
-    """Assign the largest bundle first, to the broker that lacks most of its `wanted` cores."""
+    """Assign the bundles, the largest first, each to the broker that is then furthest below its `wanted` cores."""
     lacking, owners = dict(wanted), dict[str, str]()
     for load in sorted(loads, key=lambda load: -load.cores):
         owner = max(lacking, key=lambda name: lacking[name])

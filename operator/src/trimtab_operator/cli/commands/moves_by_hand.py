@@ -138,7 +138,7 @@ class HandMoves:
     async def _follow(self, api: Api, move: HandMove) -> None:
         try:
             bundle = await fetch(api, BUNDLES, self.arguments.namespace, move.name)
-        except ApiUnavailableError as error:  # it may answer again before the move is late
+        except ApiUnavailableError as error:  # the API server may answer again before the move is late
             if time.monotonic() > self._pending[move]:
                 self._end(move, MoveState.FAILED, f"it was written, and its owner can't be read: {error}")
             return

@@ -139,7 +139,7 @@ async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, An
 async def foresee_with(
     sources: LoadSources, api: Api, namespace: str, stand: Stand, urls: AllowedUrls = SERVICES_ALONE
 ) -> Preview:
-    """What the policy would do, measured by `sources` at one of `urls`."""
+    """What the policy would do, by the load that `sources` measure at one of `urls`."""
     context = new_cluster(api, namespace, sources, Metrics(), urls=urls)
     async with following(context):
         return await preview(context, stand.name, stand.manifest)

@@ -1,7 +1,7 @@
 """`trimtab restore`: turns Pulsar's own balancer back on and removes finalizers, without an operator.
 
-With ``--stop-deployment`` it scales the operator's Deployment to zero, and waits for the Lease, before it removes
-finalizers.
+With ``--stop-deployment`` it scales the operator's Deployment to zero, and waits until no operator holds the Lease,
+before it removes finalizers.
 """
 
 from __future__ import annotations

@@ -73,7 +73,10 @@ class _Kubernetes(yaml.SafeLoader):
     """Reads scalars as kubectl does, and limits the number of merged fields."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Replace ``<<`` by the fields that it merges. Raises `ValueError` for too many: a few lines make billions."""
+        """Replace ``<<`` by the fields that it merges.
+
+        Raises `ValueError` for too many fields: a few lines can make billions.
+        """
         merged = 0
         for key, value in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
@@ -260,7 +263,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A `Found` in its file. subject: ``Kind/name`` of the object, or empty. silenced: whether the object hides it."""
+    """A `Found` in its file.
+
+    subject: ``Kind/name`` of the object, or empty. silenced: whether the annotation `IGNORE` of the object names the
+    rule.
+    """
 
     level: Level
     rule: str

@@ -77,7 +77,7 @@ def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
 
 
 def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Errors against the rules about several fields, which are checked once every field is valid."""
+    """Violations of the rules about several fields, which are checked once every field is valid."""
     try:
         kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
     except ValidationError as error:

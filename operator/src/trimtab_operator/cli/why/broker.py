@@ -194,7 +194,7 @@ class BrokerExplanation:
         return lines
 
     def _names_of_another(self) -> dict[str, str]:
-        """Like `_names`, but `bundle` is one that the broker could get: the largest of the most used other broker."""
+        """Like `_names`, but `bundle` is the largest bundle of the most used other broker: this broker could get it."""
         record = self.newest
         views = [view for view in record.brokers if view.name != self.name] if record is not None else []
         by_usage = sorted(views, key=lambda view: -(view.usage if view.usage is not None else -1.0))
@@ -220,7 +220,7 @@ def _rejections(moves: Sequence[MoveView], broker: str) -> dict[Reason, int]:
 
 
 def _outcome(moves: Sequence[MoveView]) -> Reason:
-    """The state of moves in one word: their reason, or their outcome if none has started."""
+    """The reason of the first of `moves`; if none of them has started, the outcome of the first."""
     if any(move.begun for move in moves):
         return moves[0].reason
     return moves[0].outcome or moves[0].reason

@@ -43,7 +43,7 @@ def manual_move(
 
 
 def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, moved: bool) -> bool:
-    """Whether a person wrote the current owner, after the bundle was created."""
+    """Whether a person wrote the desired owner, after the bundle was created."""
     if bundle.reason == Reason.ADMIN and bundle.assigned_owner == bundle.owner:
         return True  # the operator has recorded that a person wrote it
     if bundle.assigned_owner == bundle.owner:
@@ -52,7 +52,7 @@ def _wrote(writer: str, asked: float, bundle: BundleRecord, *, made: float, move
 
 
 def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, landed: bool) -> str:
-    """The broker that a bundle left for its current owner, empty if unknown."""
+    """The broker that a bundle left, or is to leave, for its desired owner; empty if unknown."""
     if not landed:
         return bundle.status_owner if bundle.status_owner != bundle.owner else ""
     before = next((found for record in reversed(records) if (found := _was_on(bundle, record))), "")
@@ -60,7 +60,7 @@ def _came_from(bundle: BundleRecord, records: Sequence[DecisionRecord], *, lande
 
 
 def _was_on(bundle: BundleRecord, record: DecisionRecord) -> str:
-    """The broker that had a bundle before its current owner, according to a record; empty if unknown."""
+    """The broker that had a bundle before its desired owner, according to a record; empty if unknown."""
     if (move := record.move_of(bundle.name)) is not None and move.begun:
         return move.destination if move.outcome in {None, Reason.LANDED} else move.source
     if (manual := record.manual_move_of(bundle.name)) is not None:

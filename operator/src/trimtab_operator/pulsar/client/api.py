@@ -222,7 +222,7 @@ class Admin(Protocol):
         """Bundles that `broker` serves, without the system's own. Raises `UnknownError`.
 
         **Not for the modular load manager**: a broker that acquires two bundles while it answers may deadlock (seen
-        with 4.0.8), and then serves nothing until it is restarted. Use `owner` and `reported` there.
+        with 4.0.8), and then serves nothing until it is restarted. With that load manager, use `owner` and `reported`.
         """
 
     async def owner(self, bundle: str, broker: str) -> str:
@@ -255,7 +255,7 @@ class Admin(Protocol):
         """
 
     async def split(self, bundle: str, positions: Sequence[int]) -> None:
-        """Split a bundle at `positions`; its owner keeps the children. Only the boundaries show whether it happened.
+        """Split a bundle at `positions`; its owner keeps the children. Only the namespace's boundaries show the result.
 
         Raises `StaleBundleError`, `SplitRefusedError`.
         """

@@ -125,7 +125,7 @@ class HttpAdmin:
         path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
         known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
         found, url = await self._ask(Request("owned", "GET", path), at=known)
-        # not the origin of a Service, which may choose another broker next time
+        # the URL of a Service is not remembered: the Service may choose another broker next time
         if urlsplit(url).netloc != urlsplit(self.transport.base).netloc:
             self._origins[broker] = url.removesuffix(path)
         return api.owned(found)

@@ -178,7 +178,7 @@ def watched(
     loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    fell = [] if campaign else fell  # bundles that arrive cost CPU, too, so no other program caused this
+    fell = [] if campaign else fell  # in a campaign it may be CPU of arriving bundles, not of another program
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
@@ -226,7 +226,7 @@ def _changed(cluster: ClusterLoad, owned: Owned, memory: Mapping[str, Any]) -> t
 
 
 def carried_out(memory: Mapping[str, Any], cluster: ClusterLoad, owned: Owned) -> dict[str, Any]:
-    """The memory. A campaign is removed if its plan moved nothing: it was only shown, or limits held it back."""
+    """The memory, without the campaign if its plan moved nothing: it was only shown, or limits held it back."""
     planned, kept = memory.get("planned"), {key: value for key, value in memory.items() if key != "planned"}
     if planned is None:
         return kept

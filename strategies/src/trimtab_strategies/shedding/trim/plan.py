@@ -185,9 +185,9 @@ def within_reach(balance: PlannedLoad, owner: IntArray, bounds: PlanBounds) -> P
 
     A few bundles may link brokers into one pool, with one level, though most of their bundles can't be exchanged. Then
     it can happen that all brokers that may get a zone's bundles are above the level. No move from the hottest of them
-    would be possible, although it is far hotter than the others. A bundle is stuck if no broker that may get it is
-    below its own target. The target of the hottest broker, and of all that may get its stuck bundles, becomes at least
-    their mean usage. None: there is no such broker besides the hottest.
+    would be possible, although it is far hotter than the others of the zone. A bundle is stuck if no broker that may
+    get it is below its own target. The target of the hottest broker, and of all that may get its stuck bundles, becomes
+    at least their mean usage. None: there is no such broker besides the hottest.
     """
     if bounds.destinations is None or not len(owner):
         return None

@@ -8,7 +8,7 @@ A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with
 different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
 were ignored, bundles would seem to cost much on a broker with little load.
 
-If a machine is suddenly full, and its bundles do not explain that, readings are used from the second minute on.
+If a machine is suddenly full, and its bundles do not explain that, its CPU is used only from the second minute on.
 
 A broker with hardly any traffic does not show its slope: how much CPU a unit of work costs. Its CPU counts as
 background: CPU that its bundles do not explain.
@@ -170,9 +170,9 @@ def idle_share(busy: FloatArray, load: FloatArray) -> float:
     """Ratio of its cores that a broker of one kind uses without load: where a line through these brokers begins.
 
     busy: (n,) ratio of CPU. load: (n,) work per core. The line is the Theil-Sen estimator: one odd broker does not
-    change it. NaN if the brokers do not show it: fewer than three, loads too much alike, or not on one line. Small
-    brokers may use half of their CPU without load. Such a large ratio counts only if brokers with load use clearly
-    more.
+    change it. NaN if the brokers do not show the ratio: there are fewer than three, their loads are too much alike, or
+    they are not on one line. Small brokers may use half of their CPU without load. Such a large ratio counts only if
+    brokers with load use clearly more.
     """
     there = np.isfinite(busy) & np.isfinite(load)
     busy, load = busy[there], load[there]
@@ -309,7 +309,7 @@ def zeroed(values: FloatArray) -> FloatArray:
 
 
 def middle(values: FloatArray) -> FloatArray:
-    """Median over the first axis, by sorting: rows are few and columns many. None may be NaN."""
+    """Median over the first axis, by sorting: rows are few and columns many. No value may be NaN."""
     ordered, k = np.sort(values, axis=0), len(values)
     found: FloatArray = ordered[k // 2] if k % 2 else (ordered[k // 2 - 1] + ordered[k // 2]) / 2
     return found

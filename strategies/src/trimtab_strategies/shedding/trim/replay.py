@@ -179,7 +179,7 @@ class Replay:
 
     @cached_property
     def vacant(self) -> BoolArray:
-        """Brokers (n,) with hardly any bundles, and hardly any load even if each bundle carries the most it ever had.
+        """Brokers (n,) with hardly any bundles, and hardly any load even if each bundle has its largest recent load.
 
         A broker is compared with an average broker of its pool. One that can't get any bundles is not vacant.
         """

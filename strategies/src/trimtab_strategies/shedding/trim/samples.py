@@ -154,7 +154,7 @@ class SampleRing:
         """Add past `cycles` where the ring has no row within `NEW_ROW`. They replace assumed rows.
 
         These rows show how long load has lasted. They do not show which load is usual. Otherwise all load that began
-        after them would be a surge.
+        after these rows would count as unusual.
         """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]

@@ -101,7 +101,7 @@ def _error(cluster: ClusterLoad, recent: RecentSamples, row: int, percent: float
 
 
 def _pending(cluster: ClusterLoad, broker: int) -> bool:
-    """Whether the usage of `broker` (row) does not show all moves yet. `owner` is a pending move's destination."""
+    """Whether a move is not visible in the usage of `broker` (row) yet. `owner` is a pending move's destination."""
     bundles = cluster.bundles
     moving = bundles.in_flight | (bundles.moving_from >= 0)
     return bool((moving & ((bundles.owner == broker) | (bundles.moving_from == broker))).any())

@@ -28,7 +28,7 @@ from trimtab_strategies.shedding.trim.plan import (
 FEW = 10
 """If the plan of `Planner` has fewer moves than this, `PairSearch` makes a plan, too: of at most `FEW` moves.
 
-There, a swap counts as two moves.
+In the plan of `PairSearch`, a swap counts as two moves.
 """
 
 LUMPY = 0.6

@@ -91,8 +91,8 @@ class Aim:
                 are also kept even. Hermes has no such bound.
     receives:   consumers that may get tasks (mask, n); empty: all.
     gives:      consumers to be relieved (mask, n); empty: all. Hermes always relieves all.
-    asks:       consumers to be filled by every consumer above its target, even slightly (mask, n); empty: none.
-                Hermes fills none in this way.
+    asks:       consumers to be filled by every consumer above its target, even one slightly above it (mask, n); empty:
+                none. Hermes fills none in this way.
     """
 
     targets: Sequence[float]

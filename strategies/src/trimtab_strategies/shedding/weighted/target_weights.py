@@ -4,8 +4,8 @@ In Hermes' words, a broker is a *consumer*. `Average`: the same target for all. 
 learns from cpu how much each consumer can carry. So all end up at the same utilisation although the machines differ.
 
 Formula (scoring). T = mean cpu; e = T - cpu; score = smoothed raw score, at least a floor; target = S * score / sum of
-scores. Consumers whose load is unknown get the plain average. S is the weight that remains after their targets and the
-fixed weights.
+scores. Consumers whose load is unknown get the plain average. S is the total weight less the targets of these consumers
+and of those with a fixed weight.
 
     original:   raw = share + gain * e          share: part of all reported operations;  floor: 0.01
     corrected:  raw = share * (1 + gain * e/T)  share: part of all carried weight;       floor: a part of 1/n
@@ -13,9 +13,9 @@ fixed weights.
 Hermes' original adds a utilisation (gain * e) to a share, and a share is only about 1/n. So its loop gain is
 gain * cpu * n, and above 2 the loop overcorrects. So the original is stable only with a few consumers, unless moves
 take effect almost immediately. The corrected law has the loop gain `gain` for any n. With it, a consumer's average
-starts at its share, not at a fully corrected score, so a new leader causes no jump. A consumer without weight starts at
-the fair share, 1/n. With more than a hundred consumers the original's floor can make all targets equal; the corrected
-floor can't.
+starts at its share, not at a fully corrected score. So targets do not jump when the averages begin anew, for example
+because a new leader finds no memory. A consumer without weight starts at the fair share, 1/n. With more than a hundred
+consumers the original's floor can make all targets equal; the corrected floor can't.
 
 The controller is only proportional, but it corrects the measured share in each cycle. So no lasting error remains as
 long as the targets can be met.
@@ -121,7 +121,7 @@ def update(
 
 
 def _given(total: float, fixed: Mapping[str, float], others: int) -> dict[str, float]:
-    """Target weights (ops/s) of the consumers with a fixed weight. Each of the `others` counts as 1."""
+    """Target weights (ops/s) of the consumers with a fixed weight. others: number without one; each counts as 1."""
     together = math.fsum([*fixed.values(), others])
     return {name: total * (weight / together) if together else 0.0 for name, weight in fixed.items()}
 
