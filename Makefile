@@ -96,7 +96,7 @@ fuzz: $(STAMP) ## every reader of foreign input under a coverage-guided fuzzer, 
 	@$(BIN)/pip install --quiet --require-hashes -r requirements/fuzz.txt
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m fuzz_main --target "$(TARGET)" --minutes $(MINUTES)
 
-soak: setup ## HOURS=6 of 100 brokers with 60,000 bundles and with faults, in compressed time (SIZE=100x600)
+soak: setup ## HOURS=6 of the operator's clock, with faults, in minutes: 100 brokers, 60,000 bundles (SIZE=100x600)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m soak_main --hours $(HOURS) --size $(SIZE)
 
 check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site

@@ -34,7 +34,10 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "ThresholdShedder": (
         "Two hot brokers of six",
-        "Above, a round uses one snapshot, so many bundles go to one broker. Below, each move counts for the next.",
+        (
+            "In the upper drawing, a round uses one snapshot, so many bundles go to one broker. In the lower drawing, "
+            "each move of a round counts when the next one is chosen."
+        ),
     ),
     "OverloadShedder": (
         "Skewed load",
@@ -50,7 +53,10 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     ),
     "WeightedBalancer": (
         "Mixed machines",
-        "The shedder learns which machines are stronger, and fills them. Above, it has known defects and no guard.",
+        (
+            "The shedder learns which machines are stronger, and fills them. The original is part of Hermes, not of "
+            "Pulsar. The upper drawing shows it with its defects and without a guard."
+        ),
     ),
     "TransferShedder": (
         "Two brokers",
@@ -101,7 +107,7 @@ def _file(shedder: str) -> str:
 def _splitter(story: splitting_story.Story) -> str:
     last = max(n for n, ring in enumerate(story.rings) if ring != story.rings[n - 1 if n else 0])
     busiest, row = splitting_story.largest(story.rings[-1]), registry.SPLITTERS[story.name]
-    many = f"{story.cuts} new edges, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
+    many = f"{story.cuts} new boundaries, the last in cycle {last}; the busiest bundle then carries {busiest:.0f} MiB/s"
     return wrapped(f"- **{story.name}**: {row.summary} {many}.", "  ")
 
 

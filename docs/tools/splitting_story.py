@@ -126,7 +126,8 @@ def _topics() -> Iterator[str]:
 
 def _story(story: Story, top: float) -> Iterator[str]:
     told = (
-        f"{story.cuts} new edges, busiest bundle {largest(story.rings[0]):.0f} -> {largest(story.rings[-1]):.0f} MiB/s"
+        f"{story.cuts} new boundaries, "
+        f"busiest bundle {largest(story.rings[0]):.0f} -> {largest(story.rings[-1]):.0f} MiB/s"
     )
     yield text(_LEFT, top + 16, story.name, size=TITLE)
     yield text(_LEFT, top + 37, told, color=TOLD)

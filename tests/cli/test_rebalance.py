@@ -162,13 +162,13 @@ def test_unload_says_why_no_broker_is_better(run_policy: RunPolicy, verb: Verb) 
     run_policy(HOT, scenario, **eager() | DRY_RUN)
 
 
-def test_load_that_may_be_another_clusters_moves_nothing(run_policy: RunPolicy, verb: Verb) -> None:
+def test_nothing_is_moved_while_the_operator_cant_ask_pulsar(run_policy: RunPolicy, verb: Verb) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         linked = {
             "type": "Linked",
             "status": "False",
-            "reason": "OtherCluster",
-            "message": "these are other brokers",
+            "reason": "SourceUnavailable",
+            "message": "connection refused",
             "lastTransitionTime": "2026-11-21T15:00:00Z",
         }
         status = {"status": {"conditions": [linked]}}
@@ -177,8 +177,8 @@ def test_load_that_may_be_another_clusters_moves_nothing(run_policy: RunPolicy, 
         for words in (("rebalance", "--from", "a", "--yes"), ("unload", env.load.bundles.names[0])):
             code, _, err = await verb(env, *words)
             assert code == 2
-            assert "the operator found Linked False" in err
-            assert "OtherCluster: these are other brokers" in err
+            assert "the operator can't ask Pulsar to move bundles (Linked is False)" in err
+            assert "SourceUnavailable: connection refused" in err
         assert env.owners() == env.desired_owners()
 
     run_policy(HOT, scenario, **eager() | DRY_RUN)

@@ -117,13 +117,13 @@ PLACEMENTS: Mapping[str, Row[Placement]] = {
     "LeastResourceUsageWithWeight": Row(
         params=LeastResourceUsageWithWeightParams,
         build=LeastResourceUsageWithWeight,
-        summary="A random broker of those clearly below the average; usage is smoothed with every placement.",
+        summary="A random broker of those clearly below the average; usage is smoothed each time a bundle is placed.",
         original=f"{_PULSAR}.impl.LeastResourceUsageWithWeight",
     ),
     "ExtensibleLeastResourceUsageWithWeight": Row(
         params=ExtensibleLeastResourceUsageWithWeightParams,
         build=ExtensibleLeastResourceUsageWithWeight,
-        summary="A random broker of those clearly below the average; usage includes the heap, smoothed once a cycle.",
+        summary="A random broker of those clearly below the average; usage is smoothed once a cycle.",
         original=f"{_PULSAR}.extensions.strategy.LeastResourceUsageWithWeight",
     ),
     "LeastLongTermMessageRate": Row(

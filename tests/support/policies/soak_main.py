@@ -1,4 +1,4 @@
-"""``make soak``: hours of a cluster of 100 brokers with 60,000 bundles, with faults, in compressed time."""
+"""``make soak``: hours of the operator's clock, in minutes, for 100 brokers with 60,000 bundles, and with faults."""
 
 from __future__ import annotations
 

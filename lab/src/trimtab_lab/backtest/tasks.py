@@ -1,8 +1,8 @@
 """A backtest in parts: each plays some of the policies over one window of the recording.
 
-It is not known which owners a policy would have chosen before a later window. So a later window is played from an
-earlier time on: for an hour averages and memory warm up, then the policies act for some hours that do not count in the
-result. The seams between windows show how much the division changes the result.
+Except for the first window, it is not known which owners a policy would have chosen before the window begins. So such a
+window is played from an earlier time on. Averages and memory warm up for an hour, then the policies act for some hours
+that do not count in the result. The seams between windows show how much the division changes the result.
 
 The parts are independent of each other, and of how many run at the same time. So results are the same on one core and
 on a cluster.
@@ -30,19 +30,20 @@ WARM_UP = 3600.0
 """Seconds that are read before policies begin to act. Nothing moves in them."""
 
 RUN_IN = 3 * 3600.0
-"""Seconds before each window but the first in which policies already act, but nothing counts in the result."""
+"""Seconds before each window, except the first one. In them, policies already act, but nothing counts in the result."""
 
 _NEXT = 1e-3  # seconds: the resolution of recorded times
 _SEAM = 3600.0  # seconds after a seam; moves in them are counted apart from all others
 
 Report = Callable[[float], None]
-"""Is called with the ratio 0-1 that is done."""
+"""Is called with the completed fraction of the work, from 0 to 1."""
 
 
 class TimeWindow(NamedTuple):
     """A part of the recording, in epoch seconds.
 
-    Cycles from `read` to `end` are played. Policies act from `act` on. The result is about `begin` to `end`.
+    Cycles from `read` to `end` are played. Policies act from `act` on. Only cycles from `begin` to `end` count in
+    the result.
     """
 
     read: float
@@ -102,7 +103,7 @@ class Runner(Protocol):
     def map(
         self, function: Callable[[ReplayTask, Report], ReplayedTask], items: Sequence[ReplayTask], report: Report
     ) -> list[ReplayedTask]:
-        """The results of ``function(item, report)`` in the order of `items`. report: gets the ratio of done work."""
+        """The results of ``function(item, report)`` in the order of `items`. report: see `Report`."""
 
 
 class InProcess:
@@ -158,8 +159,9 @@ class Seams(NamedTuple):
     """How much the division into windows changes the result. At a seam, one window ends and the next begins.
 
     number: the number of seams.
-    jump, usual: mean points by which the range of the brokers changes at a seam, and between other consecutive cycles.
-    NaN if unknown. moves, others: moves per hour in the hour after a seam, and at all other times.
+    jump, usual: mean change of the range at a seam, and between other consecutive cycles; NaN if unknown. The range is
+    the number of points between the busiest and the idlest broker.
+    moves, others: moves per hour in the hour after a seam, and at all other times.
     """
 
     number: int

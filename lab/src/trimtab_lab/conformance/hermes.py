@@ -110,9 +110,10 @@ def selective_counts(given: Input) -> Answer:
 def settled_counts(expected: Input, answer: Input) -> tuple[Answer, Answer]:
     """The parts of the recorded answer and of ours that do not depend on the order of hash maps.
 
-    The order of hash maps decides which consumer holds what, and whether Hermes evens out the numbers of tasks. If
-    every placement is made and these numbers differ by at most one, the sorted numbers follow from their sum. No
-    consumer may hold a subscription twice.
+    The order of hash maps decides which consumer holds what, and whether Hermes evens out the numbers of tasks. So if
+    the recorded answer lacks a placement, only this is compared: no consumer may hold a subscription twice. Otherwise
+    ours must lack none either. If the recorded numbers of tasks also differ by at most one, their sum determines the
+    sorted numbers, so ours must equal them.
     """
     consumers = len(answer["tasks_per_consumer"])
     recorded, ours = (_sorted_tasks(of, consumers) for of in (expected, answer))
@@ -181,7 +182,7 @@ def assignment_diff(given: Input) -> Answer:
 
 
 def rules(given: Input) -> Rules:
-    """Hermes' rules, in the order of its hash maps, with the settings of a recording."""
+    """Hermes' rules with the settings of a recording, and with the order of Java's hash maps that Hermes goes by."""
     law = Law.SCORING if given.get("target_weight_strategy") == "scoring" else Law.AVERAGE
     return Rules(
         stabilization=given.get("stabilization_window_ms", 0),

@@ -12,9 +12,9 @@ weak machines should carry fewer tasks. Hermes' controller overcorrects on more 
 `target_weights`).
 
 Selective. Only the numbers of tasks matter: every consumer gets as many tasks as the others, whatever they weigh.
-Placements stay, and surplus ones are removed. A missing placement goes to the consumer with the fewest tasks. The
-subscription with the fewest placements comes first. Then the fullest consumer gives to the emptiest while they differ
-by more than one. It helps with tasks that are all alike, and hurts everywhere else.
+Placements stay, except surplus ones, which are removed. A missing placement goes to the consumer with the fewest tasks.
+The subscription with the fewest placements comes first. Then the fullest consumer gives to the emptiest while they
+differ by more than one. It helps with tasks that are all alike, and hurts everywhere else.
 
 Source. Hermes 2.21.0: its weighted work balancer, and its selective one, which is Hermes' default. The weighted model
 decides as Hermes does, in `Iteration.JAVA` with `Compatibility.JAVA`. In Hermes' selective balancer, hash maps decide

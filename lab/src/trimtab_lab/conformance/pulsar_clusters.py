@@ -1,4 +1,4 @@
-"""Reads recorded clusters as `ClusterLoad`, parameters from Pulsar's configuration keys, and names as rows."""
+"""Converts recordings: clusters to `ClusterLoad`, configuration keys to parameters, broker names to rows and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The result of a replay, by algorithm. An answer is compared as far as the recording allows."""
+"""The result of a replay, by algorithm, and the comparison of each answer with the recorded one.
+
+Averages may differ by `TOLERANCE`, and all other values must be equal. If the order inside lists depends on Java's hash
+maps, it may differ, too. If the decision itself depends on them, the recorded alternatives count as well.
+"""
 
 from __future__ import annotations
 

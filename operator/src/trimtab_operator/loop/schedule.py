@@ -47,7 +47,7 @@ class Schedule:
         self.due = self.cluster.clock()
 
     def next(self, interval: float) -> None:
-        """Set when the cycle after this one is due: `interval` seconds after the last beat, plus a random delay."""
+        """Set the time of the next cycle: `interval` seconds after the last beat, plus a random delay."""
         now, planned = self.cluster.clock(), self.beat + interval
         self.beat = planned if self.beat <= now < planned else now + interval
         self.due = self.beat + JITTER * interval * self.cluster.chance()

@@ -1,8 +1,8 @@
 """Reports Bundles that do not cover the hash ring of their TopicNamespace: condition `Ready`, and Events.
 
-It reports only namespaces that the operator has cut into bundles, and only faults that have lasted for `SETTLES`. It
-reports nothing of a namespace that is being cut or deleted, and nothing at all while a Pulsar cluster is linked: Pulsar
-itself keeps the ring complete.
+It reports only faults that have lasted for `SETTLES`. Of the TopicNamespaces that exist, it reports only those that the
+operator has cut into bundles, and none that is being cut or deleted. It reports nothing at all while a Pulsar cluster
+is linked: Pulsar itself keeps the ring complete.
 
 | found | reported |
 |---|---|
@@ -89,7 +89,7 @@ class RingStatus:
         return {name: ring for name, ring in found.items() if name in spaces and _watched(spaces[name])}
 
     def _stray(self) -> dict[str, list[BundleRecord]]:
-        """Bundles by the TopicNamespace that they name, if it does not exist and never controlled them."""
+        """For each TopicNamespace that does not exist: the Bundles that name it and have no controller."""
         rings, spaces = self.cluster.rings, self.cluster.stores.topic_namespaces.items
         unknown = {
             name: [b for b in rings.members(name).values() if not b.made] for name in rings.spaces - spaces.keys()

@@ -302,10 +302,11 @@ class PrometheusSpec(Resource):
     averages: Averages = Averages.TIME
     """Method of averaging a bundle's short- and long-term load. `Time`: over 2 minutes and one hour, by the time of the
     samples, so that `interval` and missed cycles do not matter. `Samples`: like Pulsar's modular load manager, over 10
-    and 1000 samples, one per decision. A new bundle begins with Pulsar's default statistics."""
+    and 1000 samples, one per decision. With `Samples`, a new bundle begins with Pulsar's default statistics."""
     hot_bundles: Annotated[int, Field(ge=0, le=1000)] = 10
-    """Number of bundles with the highest message rate, and number of bundles with the highest throughput, whose topics
-    are read. So the topics of up to twice as many bundles are read. A split by load needs these topics."""
+    """Number of bundles whose topics are read in each of two groups: bundles with the highest message rate, and bundles
+    with the highest throughput. Together, the topics of up to twice this number of bundles are read. A split by load
+    needs these topics."""
     queries: Queries | None = None
     """Custom queries that replace those of the preset. A query that Prometheus refuses, or whose series have other
     labels, makes the policy invalid."""

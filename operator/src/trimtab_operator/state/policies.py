@@ -29,8 +29,8 @@ class Claim:
     """What a policy selects: Broker objects by name, or pods by label; all brokers if neither is given.
 
     born: creation time of the policy, as text that sorts by time.
-    idle: whether the policy is invalid and has never run. It still keeps its brokers: a mistake in an older policy must
-    not give them to a younger one that was refused.
+    idle: whether the policy is invalid and has not run since the operator started. The brokers that it selects still
+    count as its own: a mistake in an older policy must not give them to a younger one that was refused.
     shadow: whether its mode is Shadow.
     """
 

@@ -39,7 +39,7 @@ class RowGroupReader:
             yield file
 
     def read(self, groups: Sequence[int]) -> Iterator[pa.Table]:
-        """Row groups of the open file, without the evaluation time. Raises `ForeignFileError`.
+        """Row groups of the open file, without the column of the evaluation time. Raises `ForeignFileError`.
 
         Small ones are read together, because each read has a fixed cost, as high as that of thousands of rows.
         """

@@ -40,7 +40,10 @@ class ShardReports:
         return replace(self, reports=(*self.reports, *later.reports)).checked()
 
     def with_topics(self, later: ShardReports) -> Self:
-        """These reports, and those of a read of hot bundles' topics, whose errors become notes: topics are optional."""
+        """These reports, and `later`, the reports of a read of the topics of hot bundles.
+
+        Errors in `later` become notes, because topics are optional.
+        """
         told = [
             {
                 **report,

@@ -100,7 +100,7 @@ class PredictedLoad:
         return kept
 
     def evens_out(self, source: int, destination: int, load: FloatArray, *, line: float = 0.0) -> bool:
-        """Whether both brokers stay below the usage of `source` if `load` (5,) is shifted.
+        """Whether, after a shift of `load` (5,) from `source` to `destination`, both use less than `source` does now.
 
         load: the net load of a swap, which may be negative for some resources. line: as for `better`.
         """

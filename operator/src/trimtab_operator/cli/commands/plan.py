@@ -1,7 +1,7 @@
 """`trimtab plan`: shows what the next cycle would do, for a policy in the cluster or one in a file.
 
-A policy from a file is checked as by `trimtab lint` and replaces the live one. The output names the checks that only
-the operator makes against a real Pulsar cluster.
+A policy from a file is checked as `trimtab lint` does. The plan is made with it instead of with the live policy, which
+stays as it is. The output names the checks that only the operator makes against a real Pulsar cluster.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ def _refused(status: Mapping[str, Any]) -> Iterator[str]:
 _DESCRIPTION = """\
 Show what the next cycle of a policy would do, and why it would not do more. The command writes nothing.
 
--f reads the policy from a file, a folder of manifests or standard input (-), and -k from a kustomization. This policy
-replaces the one of that name in the cluster, or is a new one. So you see the effect of a change before you merge it.
-All other policies are read from the cluster.
+-f reads the policy from a file, a folder of manifests or standard input (-), and -k from a kustomization. The plan is
+made as if this policy were in the cluster, in place of the one of that name if there is one. So you see the effect of a
+change before you merge it. All other policies are read from the cluster.
 
 --save writes the moves to a file that you can edit and carry out with `trimtab apply-plan`.
 
 The command measures the cluster as the operator does. Outside the cluster, --prometheus names a URL at which you reach
 the same server, for example by `kubectl port-forward`. Neither Spark nor Java is needed, unless --spark is given. The
-state of the strategies is read from the cluster. Long-term averages and the samples of the last minutes start now,
-unless --history names a copy of the operator's history. For a policy with `spec.pulsar`, notes name the checks that
-only the operator makes.
+state of the strategies is read from the cluster. Long-term averages and the samples of the last minutes are read from
+the copy of the operator's history that --history names. Without --history, there are no such samples, and the averages
+begin with this measurement. For a policy with `spec.pulsar`, notes name the checks that only the operator makes.
 
-Exit code 0; with --exit-code, 1 if something would be moved or split; 2: wrong usage, or no data.
+Exit code: 2 for wrong usage, or if there is no data, else 0. With --exit-code, 1 if something would be moved or split.
 
 examples:
   trimtab plan cluster-a --namespace messaging

@@ -63,8 +63,8 @@ async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRel
 
 
 def _check_linked(policy: Mapping[str, Any]) -> None:
-    """Raise `CommandError` if the operator found that Prometheus shows other brokers than Pulsar."""
+    """Raise `CommandError` if the operator found that it can't ask Pulsar (condition `Linked` False)."""
     for condition in (policy.get("status") or {}).get("conditions") or ():
         if condition["type"] == "Linked" and condition["status"] == "False":
             why = f"{condition['reason']}: {condition.get('message', '')}"
-            raise CommandError(f"the operator found Linked False, so the load may be another cluster's: {why}")
+            raise CommandError(f"the operator can't ask Pulsar to move bundles (Linked is False): {why}")

@@ -23,11 +23,14 @@ class PulsarError(Exception):
 
 
 class PulsarUnavailableError(PulsarError):
-    """No usable answer: a refused or reset connection, a time-out, too many redirects, a 5xx without another type."""
+    """No usable answer: a refused or reset connection, a time-out, too many redirects, a 429, or an untyped 5xx."""
 
 
 class PulsarRefusedError(PulsarError):
-    """Another 4xx (401, 403, ...): the request is wrong or not allowed. A retry would fail again."""
+    """A 4xx except 429: the request is wrong or not allowed. A retry would fail again.
+
+    The subclasses are the answers with a special meaning, also with status 500. 401, 403 and others have no subclass.
+    """
 
 
 class UnknownError(PulsarRefusedError):

@@ -1,7 +1,10 @@
-"""The minutes that are replayed: what the bundles' clients wanted in each, and what brokers would have carried.
+"""The minutes that are replayed: each bundle's load, and what each broker would have carried with other owners.
 
-Most minutes have no gaps, and most of them were already part of the previous decision. Their sums by broker
-are kept. So a decision only adds up new minutes, unless owners or the price of a message have changed.
+The load includes an estimate of what clients wanted and a full machine did not serve (see `demand`).
+
+Most minutes have no gaps, and most of them were already part of the previous decision. Their sums by broker are kept.
+So a decision only adds up new minutes, unless owners have changed, or the number of bytes that cost as much CPU as one
+message.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ class KnownMinutes:
 
 
 def carried_by(load: FloatArray, owner: IntArray, brokers: int, message: float) -> FloatArray:
-    """Sums (n, 3) by owner of `load` (m, 3), columns `SAMPLED`: bytes/s of work, bytes/s in, bytes/s out."""
+    """Sums (n, 3) by owner: bytes/s of work, bytes/s in, bytes/s out. load: (m, 3) columns `SAMPLED`."""
     return sums_of((work_of(load, message), load[:, 0], load[:, 1]), owner, brokers)
 
 
