@@ -14,8 +14,8 @@ from fake_prometheus import FakePrometheus
 from guarded_server import CREDENTIALS, TENANT, TOKEN, Asked, GuardedServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
+from trimtab_pipeline.prometheus.sample_reader import samples
 from trimtab_pipeline.sources.spark import SparkLoadSources
 
 pytestmark = pytest.mark.spark
@@ -56,7 +56,7 @@ def test_credentials_reach_the_tasks_and_are_found_in_no_log_no_error_no_plan_an
             source.observe(WORLD, 1_750_000_060.0).result(timeout=120)
         plan = plan_of(sources, server.url)
 
-    assert "prometheus" in plan
+    assert "read_prometheus" in plan
     told = [str(caught.value), repr(observation), plan, *caplog.messages, *capfd.readouterr()]
     assert not any(secret in text for secret in (TOKEN, TENANT) for text in told)
     assert not shown_below(sources.history_dir)

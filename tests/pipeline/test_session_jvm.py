@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,163 +16,110 @@ from trimtab_pipeline.spark.session import Scratch
 pytestmark = pytest.mark.spark
 
 _LIFE = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
-from fake_prometheus import FakePrometheus, add_broker
+from fake_prometheus import FakePrometheus, Faults, add_broker
 from pipeline_clusters import topology
 from pyspark import SparkContext
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_testbed.servers.processes import children
 
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-with FakePrometheus() as fake:
-    add_broker(fake, "a")
-    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar"))
-    world = topology({"a": "a"}, {})
-    assert source.observe(world, 1750000000.0).result().load.brokers.trusted.all()
-    jvm = SparkContext._gateway.proc
-    daemons = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children()[jvm.pid]]
-    assert daemons and not any("lookup_data_sources" in command for command in daemons), daemons
-    assert "PYSPARK_DRIVER_PYTHON" not in os.environ  # a Spark server that this process starts needs a real one
-    jvm.kill()
-    jvm.wait()
-    assert source.observe(world, 1750000060.0).result().load.brokers.trusted.all()
-    jvm = SparkContext._gateway.proc
-sources.close()
-sources.close()
-assert jvm.poll() is not None, "the JVM outlived its session"
-try:
-    source.observe(world, 1750000120.0).result()
-except SourceUnavailableError as error:
-    assert "closed" in str(error)
-"""
-
-
-_KILLED_MEANWHILE = """
-import sys, time
-from pathlib import Path
-
-sys.path.insert(0, sys.argv[2])
-from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_clusters import topology
-from pyspark import SparkContext
-from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
-
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
+folder = Path(sys.argv[1])
+sources = spark_sources(folder, master="local[1]", memory="480m")
 world = topology({"a": "a"}, {})
-with FakePrometheus() as fake:
-    add_broker(fake, "a")
-    source = sources.open("ns/policy", PrometheusSettings(fake.url, "pulsar", timeout=60))
-    source.observe(world, 1750000000.0).result()
-    fake.faults = Faults(delay=50)
-    cut_short = source.observe(world, 1750000060.0)
-    time.sleep(1)
-    begin = time.monotonic()
-    SparkContext._gateway.proc.kill()
+
+
+def refused(job):
     try:
-        cut_short.result(timeout=60)
+        job.result(timeout=120)
     except SourceUnavailableError as error:
-        print(error)
-    assert time.monotonic() - begin < 30, "a cycle outlived its JVM"
-    fake.faults = Faults()
-    assert len(source.observe(world, 1750000120.0).result().load.brokers) == 1
-sources.close()
-"""
+        print(error, flush=True)
+    else:
+        print("no error", flush=True)
 
-_OUT_OF_MEMORY = """
-import sys
-from pathlib import Path
-from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
 
-sources = spark_sources(Path(sys.argv[1]), master="local[1]", memory="480m")
-hungry = "select size(collect_list(repeat(cast(id as string), 1000000))) from range(4000)"
-try:
-    sources._engine.run(lambda spark: spark.sql(hungry).collect(), 120).result()
-except SourceUnavailableError as error:
-    print(error)
-sources.warm_up().result()
-sources.close()
-"""
+def begin(chapter):
+    print("-", chapter, flush=True)
+    print("-", chapter, file=sys.stderr, flush=True)
 
-_CLOSING = """
-import sys, time
-from pathlib import Path
 
-sys.path.insert(0, sys.argv[2])
-from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_clusters import topology
-from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
+begin("no JVM")
+java = folder / "bin" / "java"
+java.parent.mkdir()
+java.write_text("#!/bin/sh\\necho 'openjdk version \\"17\\"' >&2\\nexit 1\\n")
+java.chmod(0o755)
+home = os.environ.get("JAVA_HOME")
+os.environ["JAVA_HOME"] = str(folder)
+refused(sources.warm_up())
+del os.environ["JAVA_HOME"]
+os.environ.update({"JAVA_HOME": home} if home else {})
 
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-world = topology({"a": "a"}, {})
+begin("no context")
+defaults = folder / "spark-defaults.conf"
+defaults.write_text("spark.shuffle.manager no.such.Manager")
+os.environ["SPARK_CONF_DIR"] = str(folder)
+refused(sources.warm_up())
+defaults.unlink()
+del os.environ["SPARK_CONF_DIR"]
+
 with FakePrometheus() as fake:
     add_broker(fake, "a")
     policies = [sources.open(f"ns/{n}", PrometheusSettings(fake.url, "pulsar", timeout=60)) for n in range(3)]
-    assert policies[0].observe(world, 1750000000.0).result().load.brokers.trusted.all()
+    source, at = policies[0], 1750000000.0
+
+    def measure():
+        global at
+        at += 60
+        return source.observe(world, at)
+
+    begin("started")
+    assert measure().result().load.brokers.trusted.all()
+    jvm = SparkContext._gateway.proc
+    daemons = [Path(f"/proc/{pid}/cmdline").read_text().split(chr(0))[1:4] for pid in children()[jvm.pid]]
+    assert daemons == [["-m", "trimtab_pipeline.spark.worker_daemon", "pyspark.worker"]], daemons
+
+    begin("context stopped")
+    sources._engine.run(lambda spark: spark.sparkContext._jsc.sc().stop(), 120).result()
+    assert measure().result().load.brokers.trusted.all()
+
+    begin("out of memory")
+    hungry = "select size(collect_list(repeat(cast(id as string), 1000000))) from range(4000)"
+    refused(sources._engine.run(lambda spark: spark.sql(hungry).collect(), 120))
+    assert measure().result().load.brokers.trusted.all()
+
+    begin("killed in a cycle")
     fake.faults = Faults(delay=50)
-    looks = [policy.observe(world, 1750000060.0) for policy in policies]
+    cut_short = measure()
     time.sleep(1)
-    begin = time.monotonic()
+    began = time.monotonic()
+    SparkContext._gateway.proc.kill()
+    refused(cut_short)
+    assert time.monotonic() - began < 30, "a cycle outlived its JVM"
+    fake.faults = Faults()
+    assert measure().result().load.brokers.trusted.all()
+
+    begin("killed between cycles")
+    jvm = SparkContext._gateway.proc
+    jvm.kill()
+    jvm.wait()
+    assert measure().result().load.brokers.trusted.all()
+
+    begin("closed")
+    jvm = SparkContext._gateway.proc
+    fake.faults = Faults(delay=50)
+    looks = [policy.observe(world, at + 60.0) for policy in policies]
+    time.sleep(1)
+    began = time.monotonic()
     sources.close()
-    took = time.monotonic() - begin
+    assert time.monotonic() - began < 30, f"closing took {time.monotonic() - began:.1f} s"
+    sources.close()
     for look in looks:
         assert "was closed" in str(look.exception(timeout=0)), look.exception(timeout=0)
-    assert took < 30, f"closing took {took:.1f} s"
-"""
-
-_SECOND_TRY = """
-import os, sys
-from pathlib import Path
-from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
-
-fake = Path(sys.argv[1], "bin", "java")
-fake.parent.mkdir()
-fake.write_text("#!/bin/sh\\necho 'openjdk version \\"17\\"' >&2\\nexit 1\\n")
-fake.chmod(0o755)
-home = os.environ.get("JAVA_HOME")
-os.environ["JAVA_HOME"] = sys.argv[1]
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-try:
-    sources.warm_up().result()
-except SourceUnavailableError as error:
-    print(error)
-del os.environ["JAVA_HOME"]
-os.environ.update({"JAVA_HOME": home} if home else {})
-sources.warm_up().result()
-sources.close()
-"""
-
-_STOPPED = """
-import sys
-from pathlib import Path
-from trimtab_pipeline.factory import spark_sources
-
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-sources._engine.run(lambda spark: spark.sparkContext._jsc.sc().stop(), 120).result()
-sources.warm_up().result()
-sources.close()
-"""
-
-_HANGING = """
-import logging, os, signal, sys, time
-from pathlib import Path
-from pyspark import SparkContext
-from trimtab_pipeline.factory import spark_sources
-
-logging.basicConfig(level=logging.INFO)
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-sources.warm_up().result()
-os.kill(SparkContext._gateway.proc.pid, signal.SIGSTOP)
-begin = time.monotonic()
-sources.close()
-assert time.monotonic() - begin < 20
+    refused(measure())
+    assert jvm.poll() is not None, "the JVM outlived its session"
 """
 
 _HANGS_MEANWHILE = """
@@ -210,26 +159,11 @@ with FakePrometheus() as fake:
     while threading.active_count() > threads:
         assert time.monotonic() < end, threading.enumerate()
         time.sleep(0.1)
+print("closing", file=sys.stderr, flush=True)
+os.kill(SparkContext._gateway.proc.pid, signal.SIGSTOP)
+begin = time.monotonic()
 sources.close()
-"""
-
-_WRONG_DEFAULTS = """
-import os, sys
-from pathlib import Path
-from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
-
-defaults = Path(sys.argv[1], "spark-defaults.conf")
-defaults.write_text("spark.shuffle.manager no.such.Manager")
-os.environ["SPARK_CONF_DIR"] = sys.argv[1]
-sources = spark_sources(Path(sys.argv[1]), master="local[1]")
-try:
-    sources.warm_up().result()
-except SourceUnavailableError as error:
-    print(error)
-defaults.unlink()
-sources.warm_up().result()
-sources.close()
+assert time.monotonic() - begin < 20
 """
 
 _KILLED = """
@@ -256,48 +190,65 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
     return ended
 
 
-def test_a_lost_jvm_is_replaced_and_none_is_left_behind(tmp_path: Path) -> None:
-    python, *rest = program(_LIFE, tmp_path)
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[str, str]]:
+    """Output and log of one program, by chapter: its JVM is lost in one way after the other."""
+    python, *rest = program(_LIFE, tmp_path_factory.mktemp("life"))
     ended = run([python, "-X", "dev", *rest])
-    assert ended.stdout == "", ended.stderr
-    assert "JVM is gone (it was killed" in ended.stderr
-    assert "ResourceWarning" not in ended.stderr
+    output, log = chapters(ended.stdout), chapters(ended.stderr)
+    return {name: (output[name], log[name]) for name in output}
 
 
-def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_reported(tmp_path: Path) -> None:
-    ended = run(program(_KILLED_MEANWHILE, tmp_path))
-    assert "Spark could not run the cycle" in ended.stdout
-    assert "Spark's JVM is gone (it was killed: by the kernel, if" in ended.stderr
-    assert "Exception occurred during processing of request" not in ended.stderr
+def chapters(text: str) -> dict[str, str]:
+    parts = [part.partition("\n") for part in re.split(r"^- ", text, flags=re.MULTILINE)[1:]]
+    return {name: rest for name, _, rest in parts}
 
 
-def test_a_jvm_out_of_memory_ends_is_replaced_and_reported_with_the_remedy(tmp_path: Path) -> None:
-    ended = run(program(_OUT_OF_MEMORY, tmp_path))
-    assert "Spark could not run the cycle" in ended.stdout
-    assert "JVM is gone (it ran out of its 480m of memory: give it more); starting another one" in ended.stderr
+def test_a_session_that_could_not_start_is_started_by_the_next_cycle(life: Mapping[str, tuple[str, str]]) -> None:
+    output, log = life["no JVM"]
+    assert "Spark could not run the cycle" in output
+    assert "Spark did not start" in log
 
 
-def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(tmp_path: Path) -> None:
-    run(program(_CLOSING, tmp_path))
+def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_again(
+    life: Mapping[str, tuple[str, str]],
+) -> None:
+    output, log = life["no context"]
+    assert output.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
+    assert "trying again" in log
+    assert life["started"][0] == ""
 
 
-def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_again(tmp_path: Path) -> None:
-    ended = run(program(_WRONG_DEFAULTS, tmp_path))
-    assert ended.stdout.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
-    assert "trying again" in ended.stderr
+def test_a_context_that_ended_by_itself_is_replaced_with_its_jvm(life: Mapping[str, tuple[str, str]]) -> None:
+    assert "local[1] dropped the application (no reason); starting another driver" in life["context stopped"][1]
 
 
-def test_a_context_that_ended_by_itself_is_replaced_with_its_jvm(tmp_path: Path) -> None:
-    ended = run(program(_STOPPED, tmp_path))
-    assert "local[1] dropped the application (no reason); starting another driver" in ended.stderr
+def test_a_jvm_out_of_memory_ends_is_replaced_and_reported_with_the_remedy(life: Mapping[str, tuple[str, str]]) -> None:
+    output, log = life["out of memory"]
+    assert "Spark could not run the cycle" in output
+    assert "JVM is gone (it ran out of its 480m of memory: give it more); starting another one" in log
 
 
-def test_closing_kills_a_jvm_that_hangs_and_says_so_in_one_line(tmp_path: Path) -> None:
-    ended = run(program(_HANGING, tmp_path))
-    said = [line for line in ended.stderr.splitlines() if "JAVA_TOOL_OPTIONS" not in line]
-    assert said == [
-        "WARNING:trimtab_pipeline.spark.embedded:Spark did not stop: its JVM did nothing for 2 s; killing it"
-    ]
+def test_a_jvm_killed_in_the_middle_of_a_cycle_costs_that_cycle_only_and_is_reported(
+    life: Mapping[str, tuple[str, str]],
+) -> None:
+    output, log = life["killed in a cycle"]
+    assert "Spark could not run the cycle" in output
+    assert "Spark's JVM is gone (it was killed: by the kernel, if" in log
+    assert "Exception occurred during processing of request" not in log
+
+
+def test_a_lost_jvm_is_replaced_without_an_error(life: Mapping[str, tuple[str, str]]) -> None:
+    output, log = life["killed between cycles"]
+    assert output == "", log
+    assert "JVM is gone (it was killed" in log
+    assert not any("ResourceWarning" in life[chapter][1] for chapter in ("started", "killed between cycles", "closed"))
+
+
+def test_closing_waits_neither_for_a_slow_server_nor_for_cycles_in_the_queue(
+    life: Mapping[str, tuple[str, str]],
+) -> None:
+    assert "closed" in life["closed"][0]
 
 
 def test_a_jvm_that_hangs_is_killed_and_replaced_and_no_thread_waits_for_it(tmp_path: Path) -> None:
@@ -307,13 +258,9 @@ def test_a_jvm_that_hangs_is_killed_and_replaced_and_no_thread_waits_for_it(tmp_
     assert said == [
         "Spark did not answer for 30 s; killing its JVM",
         "making another session in place of the one that hung",
+        "closing",
+        "Spark did not stop: its JVM did nothing for 2 s; killing it",
     ]
-
-
-def test_a_session_that_could_not_start_is_started_by_the_next_cycle(tmp_path: Path) -> None:
-    ended = run(program(_SECOND_TRY, tmp_path))
-    assert "Spark could not run the cycle" in ended.stdout
-    assert "Spark did not start" in ended.stderr
 
 
 def test_a_killed_program_takes_its_jvm_along_and_its_folder_goes_with_the_next(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ bounds these disruptions. If both have one, the stricter bound applies.
 
 Windows slide: a charge counts until it is an hour, or a day, old. So the bound holds for each hour, or day, whenever it
 begins. A charge is identified by its bundle and the generation that the Bundle object had when the move was decided.
-The API server accepts only one move for that generation. So if the operator writes the move again, the new charge
-replaces the first one.
+The API server accepts only one move for that generation. If the move is written again, the new charge replaces the old.
 
 Moves that no budget holds back (a drain, a lost broker, a person) are charged, too. Their charges are marked as forced.
 """
@@ -152,8 +151,7 @@ class Shortfall:
     """Why a move must wait: `limit` of `holder` allows `bound`, of which `spent` is used, and the move costs `price`.
 
     holder: ``policy NAME`` or ``TopicNamespace NAME``. price: NaN if it was not measured. frees_at: epoch seconds from
-    which the move fits. None if unknown: the move waits until a pending one ends, or its price is NaN or above the
-    whole bound.
+    which the move fits. None if unknown: it waits until a pending move ends, or its price is NaN or above the bound.
     """
 
     holder: str

@@ -1,4 +1,4 @@
-"""A Spark session in its own process that reads the data source ``prometheus``, with all files that Spark writes.
+"""A Spark session in its own process that reads Prometheus, with all files that Spark writes.
 
 It needs its own process because logging is configured when a session starts, and a process has only one session.
 """
@@ -20,8 +20,8 @@ from typing import Self
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.sample_reader import samples
 
 _LOGGING = """\
 rootLogger.level = info

@@ -35,8 +35,8 @@ from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.recalled_samples import recalled_samples
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_pipeline.prometheus.data_source import samples
 from trimtab_pipeline.prometheus.read_request import ReadRequest
+from trimtab_pipeline.prometheus.sample_reader import samples
 from trimtab_pipeline.prometheus.shard_reader import DRY_URL
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.sources.direct import DirectRunner

@@ -17,9 +17,9 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,6 @@ _IDLE = 2.0  # seconds after which a JVM that should exit but does nothing is ki
 _AT_MOST = 60.0  # seconds after which a JVM that should exit is killed even if it is busy
 _LOOK_EVERY = 0.1
 _WORK = 0.2  # seconds; threads that run or wait for a core for less than this in `_IDLE` only do housekeeping
-_NO_PYTHON = "none"
-"""A command that does not exist. Spark gets it in place of the Python that it would start to search all packages for
-data sources. This saves 70 MB. Trimtab registers its data source itself."""
-
 _OUT_OF_MEMORY = 3  # exit status of a JVM under -XX:+ExitOnOutOfMemoryError
 
 
@@ -61,6 +57,7 @@ class EmbeddedSpark:
         if not self._settings.remote:  # a cluster's executors have a Python of their own, and call the driver back
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # the JVM has 100 threads; each arena keeps memory for itself
         _hush_py4j()
         with as_file(files("trimtab_pipeline.spark") / "log4j2.properties") as packaged:
             log_config = Path(shutil.copy(packaged, self._folder))
@@ -68,7 +65,7 @@ class EmbeddedSpark:
         options = self._settings.driver_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
         with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
-            gateway = self._launched(conf, {"stdout": console, "stderr": subprocess.STDOUT})
+            gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
         if closed():
             _end_jvm(gateway)
             raise SourceUnavailableError("the Spark session was closed")
@@ -78,14 +75,6 @@ class EmbeddedSpark:
             told = self._reason() or described(error)  # asks the JVM, which still runs
             _end_jvm(gateway)
             raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
-
-    def _launched(self, conf: SparkConf, process: dict[str, Any]) -> Any:
-        """The gateway to a new JVM.
-
-        Only a local JVM gets `_NO_PYTHON`. Other programs that this process starts, like a Spark server, do not get it.
-        """
-        with nullcontext() if self._settings.remote else _variable("PYSPARK_DRIVER_PYTHON", _NO_PYTHON):
-            return launch_gateway(conf, process)  # type: ignore[no-untyped-call]
 
     def lost(self, session: SparkSession) -> str:
         """What happened to the JVM or its context, and what happens next; empty while both are usable."""
@@ -150,20 +139,6 @@ class EmbeddedSpark:
                 _LOGGER.warning("Spark did not stop: its JVM did nothing for %g s; killing it", _IDLE)
                 gateway.proc.kill()
                 break
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set an environment variable for the block."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _hush_py4j() -> None:

@@ -1,0 +1,28 @@
+"""The daemon that forks Spark's Python workers, with everything that a task imports.
+
+Workers share the memory of these modules with the daemon, and start without importing them again. PySpark's own daemon
+imports nothing before it forks, because a fork of a process with threads is not safe. Of the modules of a task only
+PyArrow starts a thread, for one of its allocators. So that thread is switched off.
+"""
+
+import gc
+import importlib
+import os
+
+from pyspark.daemon import manager
+
+_NO_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
+_MODULES = ("pandas", "pyspark.worker", "trimtab_pipeline.prometheus.sample_reader")  # PyArrow imports pandas later
+
+
+def import_modules() -> None:
+    """Import the modules of a task without starting a thread. Garbage collections then leave them alone."""
+    os.environ |= _NO_THREADS
+    for module in _MODULES:
+        importlib.import_module(module)
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    import_modules()
+    manager()
