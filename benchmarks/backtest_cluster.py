@@ -25,11 +25,10 @@ from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.tasks import TimeWindow, play_all, tasks
 from trimtab_pipeline.factory import task_pool
 from trimtab_pipeline.spark.task_pool import TaskPool
-from trimtab_testbed.servers.processes import children, descendants
+from trimtab_testbed.servers.processes import children, descendants, processor_seconds
 from trimtab_testbed.servers.spark import SparkCluster
 
 CURVE = (1, 2, 4, 8, 16)
-_TICK = os.sysconf("SC_CLK_TCK")
 _SHORT = 300.0  # seconds of the history that warm the executors up
 _DRIVER = "org.apache.spark.deploy.SparkSubmit"
 
@@ -128,18 +127,12 @@ def _run(number: int, played: Played) -> ClusterRun:
 def _driver() -> float:
     """Processor seconds of this process and of its JVM."""
     below = descendants(os.getpid(), children())
-    return time.process_time() + sum(_seconds(pid) for pid in below if _DRIVER in _text(pid, "cmdline"))
+    return time.process_time() + sum(processor_seconds(pid) for pid in below if _DRIVER in _text(pid, "cmdline"))
 
 
 def _processor(executor: int) -> float:
     """Processor seconds of an executor and its Python workers, including workers that have exited."""
-    return sum(map(_seconds, (executor, *descendants(executor, children()))))
-
-
-def _seconds(pid: int) -> float:
-    """Processor seconds of a process and of its exited children; 0 if the process has exited."""
-    fields = _text(pid, "stat").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICK
+    return sum(map(processor_seconds, (executor, *descendants(executor, children()))))
 
 
 def _memory(executor: int) -> float:

@@ -46,7 +46,7 @@ from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import spark_sources
-from trimtab_testbed.servers.processes import children, descendants
+from trimtab_testbed.servers.processes import children, descendants, processor_seconds
 from trimtab_testbed.servers.spark import ConnectServer, SparkCluster
 
 FloatArray = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ def memory(roots: Sequence[int] = ()) -> dict[str, int]:
 
 def processor_times(roots: Sequence[int] = ()) -> FloatArray:
     """Processor seconds of this process with its JVM, and of each root; with their children, including exited ones."""
-    own, *others = (sum(map(_used, pids)) for pids in _engines(roots))
+    own, *others = (sum(map(processor_seconds, pids)) for pids in _engines(roots))
     return np.array([time.process_time() + own, *others])
 
 
@@ -86,13 +86,6 @@ def _engines(roots: Sequence[int]) -> list[list[int]]:
     own = [pid for pid in descendants(os.getpid(), tree) if _is_java(pid)][:1]
     tops = [own, *([root] for root in roots)]
     return [[pid for top in each for pid in (top, *descendants(top, tree))] for each in tops]
-
-
-def _used(pid: int) -> float:
-    with suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
 
 
 def _is_java(pid: int) -> bool:

@@ -55,6 +55,14 @@ def descendants(pid: int, of: Mapping[int, list[int]]) -> list[int]:
     return [one for child in of.get(pid, ()) for one in (child, *descendants(child, of))]
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor seconds of a process and of its children that have exited; 0 if the process has exited."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
 def free_ports(count: int) -> list[int]:
     """`count` different free TCP ports of 127.0.0.1.
 
