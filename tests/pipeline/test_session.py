@@ -308,6 +308,24 @@ def test_a_spark_that_hangs_between_two_jobs_costs_none_of_them(hanging: tuple[E
     assert (spark.sessions, len(spark.given_up)) == (2, 1)
 
 
+def test_closing_starts_no_other_session_in_place_of_one_that_hangs(
+    hanging: tuple[Engine, HangingSpark], caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, spark = hanging
+    assert engine.run(lambda _: 1, 60).result(60) == 1
+    spark.asleep = True
+    waiting = engine.run(lambda _: 2, 60)
+    end = time.monotonic() + 30
+    while spark.asleep:  # until the job asks whether Spark still runs
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    engine.close()
+    with pytest.raises(SourceUnavailableError, match="was closed"):
+        waiting.result(60)
+    assert spark.sessions == 1
+    assert "another session" not in caplog.text
+
+
 def test_a_job_that_ignores_interrupts_is_ended_with_its_session(
     hanging: tuple[Engine, HangingSpark], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,12 +256,14 @@ class Engine:
     def _living_session(self) -> SparkSession:
         """The session; a new one when the start failed or it is gone (killed, out of memory, server restarted)."""
         if (error := self._session.exception()) is not None:
-            _LOGGER.warning("Spark did not start (%s); trying again", described(error))
-        elif lost := self._lost(self._session.result()):
-            _LOGGER.warning("%s", lost)
-            self._spark.forget(self._session.result())
-        else:
+            why = f"Spark did not start ({described(error)}); trying again"
+        elif not (why := self._lost(self._session.result())):
             return self._session.result()
+        if self._closed:  # meanwhile: no job needs another session
+            raise closed()
+        _LOGGER.warning("%s", why)
+        if error is None:
+            self._spark.forget(self._session.result())
         self._session, self._measure_at = Future(), 0.0
         try:
             self._session.set_result(self._start())
