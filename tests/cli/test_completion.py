@@ -118,7 +118,8 @@ def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace:
     assert sorted(candidates("move", *where, bundles[0], brokers[0], "")) == []
     assert sorted(candidates("explain", *where, "bundle", "")) == bundles
     assert sorted(candidates("explain", "broker", *where, "")) == brokers
-    assert sorted(candidates("why-not", *where, "")) == sorted([*bundles, *brokers])
+    assert sorted(candidates("why-not", *where, "")) == sorted(["bundle", "broker", *bundles, *brokers])
+    assert set(brokers) <= set(candidates("why-not", *where, "broker", ""))
     assert sorted(candidates("why-not", *where, bundles[0], "--to", "")) == brokers
     assert kube_namespace in candidates("status", *where[2:], "-n", "test-")
 

@@ -43,6 +43,7 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(run_policy: Ru
 
         await env.land()
         _, out, _ = await ask(env, "why-not", name)
+        assert (await ask(env, "why-not", "bundle", name))[1].startswith(f"{name} moved from a to ")
         assert out.startswith(f"{name} moved from a to "), "it has landed since, which no cycle has seen yet"
 
         still = next(n for n, owner in env.owners().items() if owner == "d")

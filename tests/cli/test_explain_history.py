@@ -51,6 +51,21 @@ def test_a_history_knows_bundles_that_were_not_noted_down(tmp_path: Path, capsys
     assert (code, out.splitlines()[0].split(": ")[0]) == (0, "public-b-0x80000000-0xffffffff stays on b")
 
 
+def test_why_not_takes_the_kind_before_the_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    remembered(tmp_path)
+    where = ("--history", str(tmp_path))
+
+    for kind, name in (("broker", "a"), ("bundle", "public/b/0x80000000_0xffffffff")):
+        plain = told(capsys, "why-not", name, *where)
+        assert plain[0] == 0
+        assert told(capsys, "why-not", kind, name, *where) == told(capsys, "why-not", *where, kind, name) == plain
+    assert told(capsys, "why-not", "broker", "public/b/0x80000000_0xffffffff", *where)[0] == 2
+    for words in (("broker",), ("broker", *where, "a")):
+        code, _, err = told(capsys, "why-not", *words)
+        assert (code, err.startswith("usage: trimtab why-not ")) == (2, True), err
+        assert "the name of the broker must follow directly: trimtab why-not broker NAME" in err
+
+
 @pytest.mark.parametrize(
     ("words", "told_so"),
     [

@@ -12,7 +12,7 @@ import pytest
 from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, run_scenario
 from trimtab_operator.cli import main
-from trimtab_operator.cli.cluster import left_alone
+from trimtab_operator.cli.cluster import leader, left_alone
 from trimtab_operator.cli.commands.status_table import as_data, print_one
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
 from trimtab_operator.loop.gates import REMIND
@@ -69,6 +69,34 @@ def test_one_policy_begins_with_that_nobody_looks_at_it(capsys: pytest.CaptureFi
 
     shown = " ".join(capsys.readouterr().out.split())  # as wide as the terminal, which tests do not choose
     assert "Operator none no operator manages this policy: there is no Lease trimtab" in shown
+
+
+def pulsar_shown(capsys: pytest.CaptureFixture[str], **found: str) -> list[str]:
+    """The lines about Pulsar in the output for a policy with these conditions."""
+    conditions = [{"type": kind, "status": s, "reason": "Why", "message": f"of {kind}"} for kind, s in found.items()]
+    print_one(as_data({**policy(), "status": {"conditions": conditions}}), "never")
+    return capsys.readouterr().out.splitlines()[1:]
+
+
+def test_status_shows_whether_pulsar_is_linked_and_its_own_balancer_off(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pulsar_shown(capsys) == []
+    assert pulsar_shown(capsys, Linked="True", PulsarBalancerDisabled="True") == [
+        "  Pulsar: linked",
+        "  Pulsar's own balancer: off",
+    ]
+    assert pulsar_shown(capsys, Linked="False", PulsarBalancerDisabled="False") == [
+        "  Linked False: Why: of Linked",
+        "  PulsarBalancerDisabled False: Why: of PulsarBalancerDisabled",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of", "held_by"),
+    [(lease(NOW - 5), "trimtab-1"), (lease(NOW - 16), ""), (lease(NOW, holder=""), ""), ({"spec": {}}, "")],
+    ids=["held", "expired", "given back", "new"],
+)
+def test_an_operator_leads_while_it_renews_its_lease(of: dict[str, Any], held_by: str) -> None:
+    assert leader(of, NOW) == held_by
 
 
 @pytest.mark.apiserver

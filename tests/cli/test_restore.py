@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pulsar_settings import defaults, settings_brokers
 from restored_namespace import FINALIZER, AbandonedNamespace, restore_through
 from small_cluster import until
 from trimtab_operator.cli import main
+from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
@@ -162,6 +164,25 @@ def test_an_operator_is_ended_before_finalizers_are_released(
 
         assert main([*env.words, "--stop-deployment", "other"]) == 0
         assert "Deployment other: not found" in capsys.readouterr().out
+
+
+def test_an_operator_that_will_undo_the_restore_is_told(
+    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with settings_brokers(defaults()) as brokers:
+        env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
+        env.operate(lasts=600)
+        env.rest.patch(f"{env.leases}/trimtab", {"spec": {"renewTime": micro_timestamp(time.time())}})
+        assert main(env.words) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert "BalancingPolicy main: finalizer removed" in told
+        assert told[-1] == (
+            f"the operator trimtab-0 still runs in namespace {kube_namespace} and will add its finalizers again: "
+            "stop it first with --stop-deployment NAME, or uninstall it"
+        )
+
+        assert main(env.words) == 0
+        assert "still runs" not in capsys.readouterr().out, "no finalizer was removed"
 
 
 def test_an_operator_that_goes_on_under_another_name_is_not_waited_for_for_ever(

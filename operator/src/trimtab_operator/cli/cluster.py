@@ -197,7 +197,13 @@ def _problem(lease: Object | None, now: float) -> str:
     spec = lease.get("spec") or {}
     if not (holder := spec.get("holderIdentity")):
         return f"no one holds the Lease {LEASE}"
-    renewed = epoch(spec.get("renewTime"))
-    if now - renewed <= float(spec.get("leaseDurationSeconds") or 0):
+    if leader(lease, now):
         return ""
-    return f"{holder} has not renewed the Lease {LEASE} since {ago(renewed, now)}"
+    return f"{holder} has not renewed the Lease {LEASE} since {ago(epoch(spec.get('renewTime')), now)}"
+
+
+def leader(lease: Object, now: float) -> str:
+    """The process that holds the Lease and has renewed it in time; empty if none. now: epoch seconds."""
+    spec = lease.get("spec") or {}
+    lasts = now - epoch(spec.get("renewTime")) <= float(spec.get("leaseDurationSeconds") or 0)  # False for NaN
+    return str(spec.get("holderIdentity") or "") if lasts else ""

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_cluster_verb, asked
+from trimtab_operator.cli.cluster import add_cluster_verb, asked, leader
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
@@ -153,7 +153,9 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
             return FINDING
         # until it stopped, the operator may have switched Pulsar's balancer off again
         done = arguments.dry_run or all([await _pulsar(api, one, urls, again=True) for one in each])
-    released = [await _release(api, ref, one) for one in each for ref in (POLICIES, TOPIC_NAMESPACES)]
+    released = [ok for one in each for ref in (POLICIES, TOPIC_NAMESPACES) for ok in await _release(api, ref, one)]
+    if any(released) and not arguments.stop_deployment:
+        await _warn_of_operator(api, arguments, [one.namespace for one in each])  # with the flag, it was stopped
     return FINE if all(advising) and done and all(released) else FINDING
 
 
@@ -282,10 +284,26 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
             )
 
 
-async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> bool:
-    """Remove Trimtab's finalizer from the objects of a kind. Returns whether all are done. Raises `ApiError`."""
+async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> None:
+    """Say if an operator still leads, as it adds the finalizers again. No word if the Leases can't be read."""
+    for namespace in dict.fromkeys((arguments.operator_namespace, *namespaces)):
+        try:
+            holder = leader(await api.get(LEASES, namespace, arguments.lease_name), time.time())
+        except ApiError:
+            continue
+        if holder:
+            also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
+            print(
+                f"the operator {holder} still runs in namespace {namespace} and will add its finalizers again: "
+                f"stop it first with --stop-deployment NAME{also}, or uninstall it"
+            )
+            return
+
+
+async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> list[bool]:
+    """Remove Trimtab's finalizer from the objects of a kind. Returns which had it removed. Raises `ApiError`."""
     items = await _objects(api, ref, arguments.namespace)
-    return all([await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)])
+    return [await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)]
 
 
 async def _release_one(api: Api, ref: ResourceRef, arguments: argparse.Namespace, item: Mapping[str, Any]) -> bool:

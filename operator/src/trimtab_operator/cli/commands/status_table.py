@@ -40,6 +40,8 @@ _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "Comman
 """Conditions that are shown whenever the policy has them, in this order."""
 _TROUBLE = {"Flapping": "True", "CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
 """Conditions that are shown when they have this status."""
+_PULSAR = {"Linked": "Pulsar: linked", "PulsarBalancerDisabled": "Pulsar's own balancer: off"}
+"""Conditions of a policy with a Pulsar cluster, and what is shown when they are True."""
 
 
 def as_data(policy: Data, left_alone: str = "") -> dict[str, Any]:
@@ -165,6 +167,18 @@ def _print_conditions(screen: Console, data: Data) -> None:
         if status and _TROUBLE.get(kind, status) == status:
             style = _STYLES.get(status, "") if kind == "Ready" else "yellow" if kind in _TROUBLE else ""
             _print_condition(screen, kind, Text(f"{status:<7}", style), f"{reason}: {spoken(message)}")
+    _print_pulsar(screen, data)
+
+
+def _print_pulsar(screen: Console, data: Data) -> None:
+    """Print whether the operator is linked to Pulsar, and whether Pulsar's own balancer is off, if these are known."""
+    for kind, good in _PULSAR.items():
+        status, reason, message = condition(data, kind)
+        if status == "True":
+            screen.print(Text(f"  {good}"))
+        elif status:
+            for line in _lines(screen, f"{kind} {status}: {reason}: {spoken(message)}", 2):
+                screen.print(Text(f"  {line}", "yellow"))
 
 
 def _print_progress(screen: Console, progress: Data) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, fetch
 from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, add_output_option, moment, print_data, spoken
@@ -12,6 +14,8 @@ from trimtab_operator.cli.why.broker import BrokerExplanation
 from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.cli.why.records import RecordsFound, about_broker, about_bundle, is_broker
 from trimtab_operator.kube.client import BROKERS, Api
+
+KINDS = ("bundle", "broker")
 
 _EXPLAIN_DESCRIPTION = """\
 Explain why a bundle moved or stays, or why a broker gives bundles away, keeps them, or gets some. The first line is the
@@ -32,7 +36,7 @@ examples:
 def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, run_explain)
-    parser.add_argument("kind", choices=("bundle", "broker"), metavar="bundle|broker", help="kind of NAME")
+    parser.add_argument("kind", choices=KINDS, metavar="bundle|broker", help="kind of NAME")
     parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
@@ -99,14 +103,32 @@ examples:
   trimtab why-not public-default-0x00000000-0x40000000 -n messaging
   trimtab why-not public/default/0x00000000_0x40000000 --to pulsar-broker-2 -n messaging
   trimtab why-not pulsar-broker-2 -n messaging
+  trimtab why-not broker pulsar-broker-2 -n messaging     with the kind of the name, as for explain
 """
+
+
+class _Name(argparse.Action):
+    """Stores the name. Rejects a kind that no name follows: argparse takes that word for the name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002  (argparse's signature)
+    ) -> None:
+        if values in KINDS and not namespace.kind:
+            parser.error(f"the name of the {values} must follow directly: {parser.prog} {values} NAME")
+        setattr(namespace, self.dest, values)
 
 
 def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the verb."""
     parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, run_why_not)
+    kinds = "|".join(KINDS)
+    parser.add_argument("kind", nargs="?", choices=KINDS, metavar=kinds, help="kind of NAME (default: either)")
     parser.add_argument(
-        "name", metavar="BUNDLE|BROKER", help="name of the object; for a bundle also the name in Pulsar"
+        "name", action=_Name, metavar="NAME", help="name of the object; for a bundle also the name in Pulsar"
     )
     parser.add_argument("--to", metavar="BROKER", default="", help="broker to which the bundle did not move")
     add_history_options(parser)
@@ -118,7 +140,7 @@ def run_why_not(arguments: argparse.Namespace) -> int:
     if arguments.history is not None:
         from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
 
-        found = recalled(arguments.history, arguments.policy, "", arguments.name, arguments.at)
+        found = recalled(arguments.history, arguments.policy, arguments.kind or "", arguments.name, arguments.at)
     else:
         check_live(arguments)
         found = asked(arguments, lambda api: _found_why_not(api, arguments))
@@ -127,7 +149,7 @@ def run_why_not(arguments: argparse.Namespace) -> int:
 
 async def _found_why_not(api: Api, arguments: argparse.Namespace) -> RecordsFound:
     namespace, name = arguments.namespace, arguments.name
-    broker = await is_broker(api, namespace, name)
+    broker = arguments.kind == "broker" if arguments.kind else await is_broker(api, namespace, name)
     if arguments.to:
         await fetch(api, BROKERS, namespace, arguments.to)
     return await about_broker(api, namespace, name) if broker else await about_bundle(api, namespace, name)
