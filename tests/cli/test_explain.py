@@ -58,6 +58,28 @@ def test_a_person_learns_why_bundles_moved_and_why_others_did_not(run_policy: Ru
     run_policy(HOT_OF_FOUR, scenario, **eager(maxMovesPerCycle=1))
 
 
+def test_an_approved_proposal_is_told_as_carried_out_before_the_next_cycle(
+    run_policy: RunPolicy, ask: Verb, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        _, out, _ = await ask(env, "explain", "broker", "a")
+        assert "it is proposed, and not approved yet" in out
+
+        async def operate() -> None:
+            await env.reconcile(after=0.5)
+            await env.land()
+
+        words = ["approve", "main", "--wait", "-n", env.namespace]
+        code, _, err = await run_verb(env, capsys, words, operate)
+        assert code == 0, err
+        _, out, _ = await ask(env, "explain", "broker", "a")
+        assert out.startswith("a gives 1 bundle away")
+        assert "approve" not in out
+
+    run_policy(HOT_OF_FOUR, scenario, **eager(maxMovesPerCycle=1) | {"mode": "Approve"})
+
+
 def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await env.reconcile()

@@ -174,6 +174,7 @@ def test_approve_carries_out_what_is_shown_and_waits_until_it_has_landed(run_pol
         assert code == 0, err
         assert f"100 %: {len(asked)} of {len(asked)} landed, 0 in flight" in out
         assert "is carried out" in err
+        assert "100 %" not in err, "the end is printed once"
         assert {name: owner for name, owner in env.owners().items() if name in asked} == asked
 
     run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)

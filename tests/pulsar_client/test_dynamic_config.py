@@ -51,7 +51,14 @@ def test_a_broker_balances_by_itself_where_a_switch_is_on(runtime: dict[str, str
 
 def test_what_is_on_is_reported_by_switch() -> None:
     on = {"b:1": (SHEDDING,), "a:1": (SHEDDING, SPLITTING)}
-    assert described(on) == f"{SPLITTING} is on at a:1; {SHEDDING} is on at a:1, b:1"
+    assert described(on, 3) == f"{SPLITTING} is on at a:1; {SHEDDING} is on at a:1, b:1"
+    assert described(on, 2) == f"{SPLITTING} is on at a:1; {SHEDDING} is on at all 2 brokers"
+
+
+def test_at_most_two_brokers_are_named() -> None:
+    on = dict.fromkeys(("a:1", "b:1", "c:1", "d:1"), (SHEDDING,))
+    assert described(on, 5) == f"{SHEDDING} is on at a:1, b:1 and 2 more"
+    assert described({"a:1": (SHEDDING,)}, 1) == f"{SHEDDING} is on at a:1"
 
 
 def test_what_was_found_is_read_back_as_it_was_stored() -> None:

@@ -101,6 +101,14 @@ def test_bundles_held_back_are_reported_per_reason_with_their_number() -> None:
     assert held.detail == "40 bundles pinned to their owner"
 
 
+def test_the_cool_down_is_shown_as_policies_write_it() -> None:
+    drawn = with_bundles(cluster(a=0.9, b=0.1, bundles=2), last_unload=dict.fromkeys(range(4), NOW))
+
+    (held,) = guarded(drawn).held_back
+
+    assert held.detail.endswith(" bundles moved less than 30m ago")
+
+
 def test_closed_broker_sheds_but_does_not_receive() -> None:
     allowed = guarded(cluster(a=0.5, b=0.5, unschedulable=["b"]))
 

@@ -74,7 +74,7 @@ def test_nothing_is_split_that_is_not_above_a_limit() -> None:
     assert [(entry.reason, entry.detail) for entry in splitting.held_back] == [
         (
             Reason.BALANCED,
-            "no bundle exceeds its limits; closest is public/a/0x00000000_0x40000000 at 100% of Bandwidth",
+            "no split: no bundle exceeds its limits; closest is public/a/0x00000000_0x40000000 at 100% of Bandwidth",
         )
     ]
 

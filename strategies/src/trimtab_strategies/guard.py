@@ -18,6 +18,7 @@ from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import as_duration
 from trimtab_strategies.usage import MOVING
 
 _CODES = tuple(Reason)
@@ -326,7 +327,7 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
         Reason.QUARANTINED: "returned several times: left alone for a while",
         Reason.DISRUPTION_BUDGET: "whose move exceeds what a disruption budget has left",
         Reason.LAST_PRIORITY: "in namespaces with the priority Last",
-        Reason.COOL_DOWN: f"moved less than {limits.cool_down:.0f} s ago",
+        Reason.COOL_DOWN: f"moved less than {as_duration(limits.cool_down)} ago",
         Reason.NO_LOAD_DATA: "never measured",
         Reason.EXCLUDED: "in namespaces that are left out of balancing",
         Reason.UNOWNED: "without an owner",

@@ -127,11 +127,11 @@ def none_above(cluster: ClusterLoad, load: FloatArray, ceilings: FloatArray, amo
         fill = np.nan_to_num(highest / ceilings, posinf=0.0, neginf=0.0)
     column = int(np.argmax(fill))
     if not fill[column] > 0:
-        return HeldBack("", Reason.BALANCED, "no bundle that may be split has any load")
+        return HeldBack("", Reason.BALANCED, "no split: no bundle that may be split has any load")
     tops = np.flatnonzero(among & (load[:, column] == highest[column]))
     which = cluster.bundles.names[tops[0]] if len(tops) == 1 else counted(len(tops), "bundle")
     closest = f"closest {'is' if len(tops) == 1 else 'are'} {which} at {fill[column]:.0%} of {REASONS[column]}"
-    return HeldBack("", Reason.BALANCED, f"no bundle exceeds its limits; {closest}")
+    return HeldBack("", Reason.BALANCED, f"no split: no bundle exceeds its limits; {closest}")
 
 
 class Inside:

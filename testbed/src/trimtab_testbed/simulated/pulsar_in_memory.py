@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Self
 
 from trimtab_operator.pulsar.client.api import LoadManager
-from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, UNLOADING_SPLITS
+from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING
 from trimtab_operator.pulsar.client.errors import (
     ExistsError,
     PulsarRefusedError,
@@ -96,7 +96,7 @@ class InMemoryPulsar:
     def broker(self, name: str, *, sheds: str = "true", splits: str = "true", **more: str) -> None:
         """Add a broker whose file has these switches of Pulsar's own balancer."""
         self.ids.append(name)
-        self.files[name] = {ENABLED: "true", SHEDDING: sheds, SPLITTING: splits, UNLOADING_SPLITS: "true", **more}
+        self.files[name] = {ENABLED: "true", SHEDDING: sheds, SPLITTING: splits, **more}
 
     def add(self, namespace: str, bundles: int, *owners: str) -> list[str]:
         """Add a namespace of equal bundles, served by `owners` in turn (empty: by no broker); returns the bundles."""

@@ -170,12 +170,13 @@ async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -
         progress = _progress(status)
         if progress.get("proposal") != proposal:
             return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
-        if (line := progress_text(progress)) != shown:
-            shown = line
-            print(line, file=sys.stderr, flush=True)
-        if progress.get("finishedAt"):
+        line = progress_text(progress)
+        if progress.get("finishedAt"):  # the caller prints this line
             done = progress["landed"] == progress["total"]
             return CommandOutcome(done, line if done else f"{line}; {_why_not_all(progress)}", status)
+        if line != shown:
+            shown = line
+            print(line, file=sys.stderr, flush=True)
         await asyncio.sleep(POLL)
 
 

@@ -111,7 +111,35 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
         records = tuple(followed(record, {name: bundle}, seen, only=name) for record in records)
         if not bundle.status_owner and "pulsar" not in policy["spec"]:
             facts = replace(facts, no_place=await _no_place(api, namespace, bundle))
+    elif (policy.get("status") or {}).get("progress"):
+        records = await _carried_out(api, namespace, broker, records, facts.now)
     return RecordsFound(name, broker, facts, records, next_cycle(policy), bundle is not None)
+
+
+async def _carried_out(
+    api: Api, namespace: str, broker: str, records: tuple[DecisionRecord, ...], now: float
+) -> tuple[DecisionRecord, ...]:
+    """The records; in the newest, moves of `broker` that a person approved have ended as their bundles say.
+
+    The operator records that in its next cycle. Raises `ApiError`.
+    """
+    if not records:
+        return records
+    newest = records[-1]
+    leave, come = newest.moves_of(broker)
+    for move in (*leave, *come):
+        if move.outcome is Reason.NOT_APPROVED:
+            found = await _bundle(api, namespace, move.name)
+            newest = followed(newest, {} if found is None else {move.name: found}, now, only=move.name)
+    return (*records[:-1], newest)
+
+
+async def _bundle(api: Api, namespace: str, name: str) -> BundleRecord | None:
+    """A bundle by its object name; None if it is gone. Raises `ApiError`."""
+    try:
+        return bundle_record(await api.get(BUNDLES, namespace, name))
+    except NotFoundError:
+        return None
 
 
 async def _no_place(api: Api, namespace: str, bundle: BundleRecord) -> tuple[Reason, str] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Self
@@ -26,12 +26,9 @@ SHEDDING = "loadBalancerSheddingEnabled"
 SPLITTING = "loadBalancerAutoBundleSplitEnabled"
 """Bundles above a limit are split automatically."""
 
-UNLOADING_SPLITS = "loadBalancerAutoUnloadSplitBundlesEnabled"
-"""The children of an automatic split are unloaded, and Pulsar chooses their broker."""
-
-
 SWITCHES = (SHEDDING, SPLITTING)
-"""The dynamic settings that must be off."""
+"""The dynamic settings that must be off. loadBalancerAutoUnloadSplitBundlesEnabled matters only while `SPLITTING` is
+on."""
 
 OFF, ON = "false", "true"
 """The values that are written to switch off and on."""
@@ -164,10 +161,15 @@ class FoundSettings:
         return found
 
 
-def described(on: Mapping[str, Iterable[str]]) -> str:
-    """Describe which switches are on at which brokers. on: switches by broker."""
+def described(on: Mapping[str, Iterable[str]], brokers: int) -> str:
+    """Describe which switches are on at which brokers. on: switches by broker. brokers: number of all brokers."""
     by_switch: dict[str, list[str]] = {}
     for broker, switches in sorted(on.items()):
         for switch in switches:
             by_switch.setdefault(switch, []).append(broker)
-    return "; ".join(f"{switch} is on at {some(brokers, 3)}" for switch, brokers in sorted(by_switch.items()))
+    return "; ".join(f"{switch} is on at {_where(names, brokers)}" for switch, names in sorted(by_switch.items()))
+
+
+def _where(names: Sequence[str], brokers: int) -> str:
+    """``all 3 brokers``, or the first two of `names`, which may be long, and how many more there are."""
+    return f"all {brokers} brokers" if len(names) == brokers > 1 else some(names, 2)

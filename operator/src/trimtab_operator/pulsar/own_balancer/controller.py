@@ -22,10 +22,8 @@ from trimtab_operator.kube.naming import PULSAR_FOUND
 from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import (
     OFF,
-    UNLOADING_SPLITS,
     FoundSettings,
     described,
-    is_true,
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
@@ -58,24 +56,27 @@ class Readings:
     """Runtime configuration of the brokers.
 
     brokers: ids of all brokers. on: broker -> the switches that are on. unread: broker -> why its configuration could
-    not be read. unloading: brokers at which `UNLOADING_SPLITS` is on.
+    not be read.
     """
 
     brokers: frozenset[str] = frozenset()
     on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unread: Mapping[str, str] = field(default_factory=dict)
-    unloading: tuple[str, ...] = ()
 
     @property
     def switches(self) -> tuple[str, ...]:
         """Switches that are on at any broker."""
         return tuple(sorted({switch for switches in self.on.values() for switch in switches}))
 
+    @property
+    def switches_on(self) -> str:
+        """Text that says which switches are on at which brokers."""
+        return described(self.on, len(self.brokers))
+
     def own_balancer_state(self, remedy: str) -> OwnBalancerState:
         """The state of Pulsar's own balancer. remedy: what to do if it is on."""
-        also = f"; {UNLOADING_SPLITS} is on at {some(self.unloading, 3)}" if self.unloading else ""
         if self.on:
-            return OwnBalancerState(disabled=False, text=f"{described(self.on)}{also}: {remedy}")
+            return OwnBalancerState(disabled=False, text=f"{self.switches_on}: {remedy}")
         if self.unread:
             unread = [f"{broker} ({why})" for broker, why in sorted(self.unread.items())]
             return OwnBalancerState(
@@ -188,7 +189,7 @@ class OwnBalancerController:
     async def _read(self) -> Readings:
         brokers = sorted(await self.admin.brokers())
         found = await at_most(AT_ONCE, self._of, brokers)
-        on, unread, unloading = dict[str, tuple[str, ...]](), dict[str, str](), list[str]()
+        on, unread = dict[str, tuple[str, ...]](), dict[str, str]()
         for broker, runtime in zip(brokers, found, strict=True):
             switches = switched_on(runtime) if not isinstance(runtime, PulsarError) else ()
             if isinstance(runtime, PulsarError):
@@ -197,9 +198,7 @@ class OwnBalancerController:
                 unread[broker] = "it does not name the switches"
             elif switches:
                 on[broker] = switches
-                if is_true(runtime.get(UNLOADING_SPLITS, OFF)):
-                    unloading.append(broker)
-        return Readings(frozenset(brokers), on, unread, tuple(unloading))
+        return Readings(frozenset(brokers), on, unread)
 
     async def _of(self, broker: str) -> Mapping[str, str] | PulsarError:
         try:
@@ -237,7 +236,7 @@ class OwnBalancerController:
                 await self.admin.override(switch, OFF)
             kept = kept.having_written({**overrides, **dict.fromkeys(todo, OFF)})
             await self._store.save(kept)
-            await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({described(readings.on)})")
+            await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({readings.switches_on})")
         return kept, await self._settled(readings), "switched off, but the broker has not applied it yet"
 
     async def _settled(self, readings: Readings) -> Readings:
