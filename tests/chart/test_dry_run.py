@@ -57,6 +57,8 @@ def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> 
     said = notes()
     assert "rollout status deployment/trimtab" in said
     assert "mode: DryRun" in said
+    assert "metadata: {name: main}" in said
+    assert "--policy-admin-url http://pulsar-broker.messaging.svc:8080 \\\n" in said
     assert "on an emptyDir, which is deleted with its pod" in said
     assert "The five kinds and all their objects are kept" in said
     uninstall = said.partition("helm uninstall")[2]

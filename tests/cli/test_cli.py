@@ -225,7 +225,8 @@ def test_a_verb_whose_package_is_missing_says_what_to_install(capsys: pytest.Cap
     assert main(["extra"], plugins=[plugin("a_package_that_is_not_there")]) == 2
     assert capsys.readouterr().err == (
         "trimtab: extra needs a_package_that_is_not_there, which is not installed; "
-        "install it with: pip install 'WHEEL[extra]', with the path of your wheel of trimtab\n"
+        "install it with: pip install 'WHEEL[extra]', with the path of your wheel of trimtab, "
+        "or pip install '.[extra]' in a clone of Trimtab\n"
     )
 
 

@@ -61,7 +61,8 @@ def test_a_plain_installation_has_no_package_of_an_extra(plain: Installation) ->
 def test_each_verb_runs_or_says_which_extra_it_needs(plain: Installation) -> None:
     wanted = dict.fromkeys(VERB_NAMES, "0 ") | {
         verb: f"2 trimtab: {verb} needs {package}, which is not installed; install it with: "
-        f"pip install 'WHEEL[{EXTRAS[package]}]', with the path of your wheel of trimtab"
+        f"pip install 'WHEEL[{EXTRAS[package]}]', with the path of your wheel of trimtab, "
+        f"or pip install '.[{EXTRAS[package]}]' in a clone of Trimtab"
         for verb, package in MORE.items()
     }
     assert helps(plain) == wanted

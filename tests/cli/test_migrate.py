@@ -50,9 +50,9 @@ def test_the_defaults_of_the_modular_load_manager_are_those_of_a_policy() -> Non
 @pytest.mark.parametrize(
     ("shedder", "said"),
     [
-        ("ThresholdShedder", ["thresholdShedder.minThroughput is 10Mi bytes/s", "set 100Ki"]),
-        ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "set 10"]),
-        ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1Mi bytes/s", "set 10Ki"]),
+        ("ThresholdShedder", ["thresholdShedder.minThroughput is 10Mi bytes/s", "or less, for example 10Ki"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minRate is 1000 messages/s", "or less, for example 10"]),
+        ("UniformLoadShedder", ["uniformLoadShedder.minThroughput is 1Mi bytes/s", "or less, for example 10Ki"]),
         ("AvgShedder", ["avgShedder.minRate is 1000 messages/s", "avgShedder.minThroughput is 1Mi bytes/s"]),
     ],
 )
@@ -77,6 +77,22 @@ def test_the_extensible_load_manager_runs_its_own_strategies_whatever_stands_the
     assert found["selection"] == {"type": "Extensible"}
     assert found["split"] == {"type": "DefaultNamespaceBundleSplitStrategy"}
     assert "TransferShedder runs instead" in notes(defaults(extensible=True))
+
+
+def test_with_trim_only_what_concerns_pulsars_shedding_is_left_out() -> None:
+    named = _with("impl.AvgShedder", "impl.AvgShedder", loadBalancerSheddingIntervalMinutes="5", **{NIC: "25.0"})
+    found = migrate(named, admin_url="http://pulsar:8080", prometheus="http://prometheus:9090", trim=True)
+
+    kept = ("mode", "pulsar", "source", "selection", "split")
+    assert found.spec == {name: spec(named)[name] for name in kept}
+    assert found.spec["source"]["prometheus"]["nicSpeed"] == "25G"
+    assert (found.shedder, found.notes) == ("AvgShedder", [])
+
+
+def test_with_trim_nothing_is_said_of_a_strategy_that_can_not_be_run() -> None:
+    runtime = defaults(**{SHEDDER: "com.example.OwnShedder"})
+    found = migrate(runtime, admin_url="http://pulsar:8080", prometheus="http://p:9090", trim=True)
+    assert (found.shedder, found.notes) == ("ThresholdShedder", [])
 
 
 def _with(shedder: str = "", placement: str = "", *, extensible: bool = False, **changed: str) -> dict[str, str]:
@@ -245,13 +261,31 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
 def test_a_comment_says_what_to_expect_of_trim_and_how_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         assert main(["migrate", "--admin-url", brokers.url]) == 0
-    out = capsys.readouterr().out
+    out, said = capsys.readouterr()
 
+    assert said == "comparing ThresholdShedder with Trim in two simulated clusters; this takes some seconds\n"
     assert "trimtab simulate skewed --against ThresholdShedder/Pulsar\n" in out
     told = next(line for line in out.splitlines() if line.startswith("# in a simulated cluster with skewed load"))
     figures = [int(number) for number in re.findall(r"(\d+) (?:moves|%|points)", told)]
     assert len(figures) == 6, told
     assert [theirs > trims for theirs, trims in zip(figures[:3], figures[3:], strict=True)] == [True] * 3
+
+
+def test_with_trim_the_first_comments_say_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--policy-admin-url", "http://pulsar:8080", "--prometheus-url", "http://p:9090", "--trim"]
+    with settings_brokers(defaults()) as brokers:
+        arguments = parser.parser_for(["migrate"]).parse_args(["migrate", "--admin-url", brokers.url, *words])
+        monkeypatch.setattr(parser, "entry_points", lambda group: [])  # noqa: ARG005 - called by name
+        assert arguments.run(arguments) == 0
+    out, said = capsys.readouterr()
+    head = out.splitlines()
+    assert said == "", "no simulation runs"
+    assert head[0] == "# this is Trim, Trimtab's default strategy, with Pulsar's other settings"
+    assert head[1].endswith("Trim is tuned for the defaults 60s and 30m")
+    assert "trimtab simulate skewed --against ThresholdShedder/Pulsar" in head[2]
+    assert not {"shedder", "placement", "interval", "limits"} & set(yaml.safe_load(out)["spec"])
 
 
 def test_without_the_lab_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,8 @@ def missing(verb: str, package: str, extra: str) -> str:
     """The error of a verb that needs a package, and how to install it with an extra."""
     return (
         f"{verb} needs {package}, which is not installed; "
-        f"install it with: pip install 'WHEEL[{extra}]', with the path of your wheel of trimtab"
+        f"install it with: pip install 'WHEEL[{extra}]', with the path of your wheel of trimtab, "
+        f"or pip install '.[{extra}]' in a clone of Trimtab"
     )
 
 

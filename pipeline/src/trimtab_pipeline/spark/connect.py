@@ -46,7 +46,7 @@ class ConnectedSpark:
         if missing:
             raise ConnectMissingError(
                 f"{self._address} needs {', '.join(missing)}, which is not installed: pip install 'WHEEL[connect]',"
-                " with the path of your wheel of trimtab"
+                " with the path of your wheel of trimtab, or pip install '.[connect]' in a clone of Trimtab"
             )
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:  # noqa: ARG002  (there is no process to stop)

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from ipaddress import ip_address
 from statistics import median
@@ -16,7 +17,7 @@ from typing import Any
 import yaml
 
 from trimtab_operator.aio import at_most
-from trimtab_operator.cli.commands.migration import Migration, differing, migrate
+from trimtab_operator.cli.commands.migration import TRIM_NOTES, Migration, differing, migrate
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
 from trimtab_operator.cli.parser import parser_for
@@ -36,11 +37,12 @@ _DESCRIPTION = """\
 Read the runtime configuration of all brokers of a Pulsar cluster (the file, and dynamic values), and print the
 BalancingPolicy that balances in the same way: shedder, placement, selection, split rule, cool-down. Notes list settings
 without an equivalent, differences between brokers, and what to expect of Trim instead. Nothing is changed: the policy
-is in mode DryRun.
+is in mode DryRun. With --trim, the policy balances by Trim.
 
 examples:
   trimtab migrate --admin-url http://pulsar-broker:8080 > policy.yaml
   trimtab migrate --admin-url http://localhost:8080 --policy-admin-url http://pulsar-broker.pulsar:8080 > policy.yaml
+  trimtab migrate --admin-url http://pulsar-broker:8080 --trim > policy.yaml
   trimtab migrate --admin-url https://pulsar:8443 --token-file token --ca-file ca.pem -o json
 """
 
@@ -58,6 +60,11 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--prometheus-url", metavar="URL", help=f"URL of the Prometheus that scrapes the brokers ({_PROMETHEUS})"
     )
+    parser.add_argument(
+        "--trim",
+        action="store_true",
+        help="let Trim balance, the default strategy, instead of Pulsar's shedder and placement",
+    )
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (%(default)s)")
 
 
@@ -69,12 +76,13 @@ def run(arguments: argparse.Namespace) -> int:
     _check_url("--policy-admin-url", admin_url)
     _check_url("--prometheus-url", url)
     leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
-    found = migrate(runtimes[leader], admin_url=admin_url, prometheus=url)
-    notes = differing(runtimes)
-    if notes:
-        notes.append(f"where brokers differ, the values of the leader {leader} were used")
-    notes += [*unfinished(arguments), *found.notes, *expected(found.spec["shedder"]["type"])]
-    _show(arguments, Migration(found.spec, notes))
+    found = migrate(runtimes[leader], admin_url=admin_url, prometheus=url, trim=arguments.trim)
+    differences = differing(runtimes)
+    if differences:
+        differences.append(f"where brokers differ, the values of the leader {leader} were used")
+    head = TRIM_NOTES if arguments.trim else ()
+    notes = [*head, *differences, *unfinished(arguments), *found.notes, *expected(found.shedder)]
+    _show(arguments, replace(found, notes=notes))
     return FINE
 
 
@@ -123,6 +131,7 @@ def expected(shedder: str) -> list[str]:
         arguments = parser_for(words).parse_args(words)
     except CommandError:
         return [compare]
+    print(f"comparing {shedder} with Trim in two simulated clusters; this takes some seconds", file=sys.stderr)
     with redirect_stdout(StringIO()) as out:
         arguments.run(arguments)
     figures = {found["strategy"].partition("/")[0]: _figures(found["runs"]) for found in json.loads(out.getvalue())}

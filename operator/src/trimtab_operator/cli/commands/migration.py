@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.pulsar.client.api import LoadManager, load_manager
 from trimtab_operator.pulsar.client.dynamic_config import ENABLED, SHEDDING, SPLITTING, is_true
-from trimtab_operator.resources.policy import BalancingPolicySpec
+from trimtab_operator.resources.policy import BalancingPolicySpec, Limits
 from trimtab_operator.resources.strategy_unions import member
 from trimtab_strategies.params import StrategyParams, pulsar_keys, quantity
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS, Row
@@ -69,18 +69,34 @@ _NO_EQUIVALENT: Mapping[str, tuple[str, str]] = {
 """Keys of Pulsar's balancing without an equivalent field: their default, and why."""
 
 _MINIMA: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "ThresholdShedder": {"min_throughput": ("bytes/s", "100Ki")},
+    "ThresholdShedder": {"min_throughput": ("bytes/s", "10Ki")},
     "UniformLoadShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10Ki")},
     "AvgShedder": {"min_rate": ("messages/s", "10"), "min_throughput": ("bytes/s", "10Ki")},
 }
-"""Minima below which a shedder moves nothing, by parameter: the unit, and a value for a small cluster."""
+"""Minima below which a shedder moves nothing, by parameter: the unit, and an example for a small cluster."""
+
+_INTERVAL_OF_TRIM = BalancingPolicySpec.model_fields["interval"].default
+_COOL_DOWN_OF_TRIM = Limits.model_fields["cool_down"].default
+TRIM_NOTES = (
+    "this is Trim, Trimtab's default strategy, with Pulsar's other settings",
+    (
+        f"interval and limits.coolDown are left out: {_INTERVAL} and {_GRACE} are the pace of Pulsar's shedding, and "
+        f"Trim is tuned for the defaults {_INTERVAL_OF_TRIM} and {_COOL_DOWN_OF_TRIM}"
+    ),
+)
+"""Notes at the head of a policy with Trim."""
 
 
 @dataclass(slots=True)
 class Migration:
-    """A translation. spec: of the new policy. notes: what has no equivalent, is doubtful, or must be filled in."""
+    """A translation.
+
+    spec: of the new policy. shedder: the type that Pulsar runs. notes: what has no equivalent, is doubtful, or must be
+    filled in.
+    """
 
     spec: dict[str, Any]
+    shedder: str
     notes: list[str] = field(default_factory=list)
 
 
@@ -155,33 +171,50 @@ class _ConfigReader:
         return f"{int(text)}m"
 
 
-def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str) -> Migration:
+def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str, trim: bool = False) -> Migration:
     """The policy for a cluster that runs with `runtime`. prometheus: URL of the server that scrapes it.
 
-    Raises `CommandError` for values that no policy can have.
+    trim: whether Trim balances instead of Pulsar's shedder and placement. Raises `CommandError` for values that no
+    policy can have.
     """
     manager = load_manager(runtime)
     reader = _ConfigReader(runtime, manager if manager in _DEFAULTS else LoadManager.MODULAR)
     if manager not in _DEFAULTS:
         named = runtime.get("loadManagerClassName") or "(nothing)"
         reader.notes.append(f"loadManagerClassName = {named} is not a known load manager: read as if modular")
-    shedder, placement, splitter, selection = _DEFAULTS[reader.manager]
+    _, _, splitter, selection = _DEFAULTS[reader.manager]
     source: dict[str, Any] = {"url": prometheus, **_nic_speed(reader)}
     spec: dict[str, Any] = {
         "mode": "DryRun",
-        "interval": reader.minutes(_INTERVAL, "1m"),
+        **({} if trim else {"interval": reader.minutes(_INTERVAL, "1m")}),
         "pulsar": {"adminUrl": admin_url},
         "source": {"prometheus": source},
-        "shedder": reader.union(reader.chosen(_STRATEGY, SHEDDERS, shedder), SHEDDERS),
-        "placement": reader.union(reader.chosen(_PLACEMENT, PLACEMENTS, placement), PLACEMENTS),
+        **({} if trim else _strategies(reader)),
         "selection": reader.union(selection, SELECTIONS),
         **_split(reader, splitter),
-        "limits": {"coolDown": reader.minutes(_GRACE, "30m")},
+        **({} if trim else {"limits": {"coolDown": reader.minutes(_GRACE, "30m")}}),
     }
     _check_spec(spec)
+    own = [] if trim else [*_no_pair(spec), *_minima(spec["shedder"])]
     return Migration(
-        spec, [*_off(runtime), *reader.notes, *_no_pair(spec), *_minima(spec["shedder"]), *_without_equivalent(runtime)]
+        spec,
+        _shedder(_ConfigReader(runtime, reader.manager)),
+        [*_off(runtime), *reader.notes, *own, *_without_equivalent(runtime)],
     )
+
+
+def _shedder(reader: _ConfigReader) -> str:
+    """The type of the shedder that Pulsar runs."""
+    return reader.chosen(_STRATEGY, SHEDDERS, _DEFAULTS[reader.manager][0])
+
+
+def _strategies(reader: _ConfigReader) -> dict[str, Any]:
+    """Pulsar's shedder and placement."""
+    fallback = _DEFAULTS[reader.manager][1]
+    return {
+        "shedder": reader.union(_shedder(reader), SHEDDERS),
+        "placement": reader.union(reader.chosen(_PLACEMENT, PLACEMENTS, fallback), PLACEMENTS),
+    }
 
 
 def _check_spec(spec: Mapping[str, Any]) -> None:
@@ -212,7 +245,7 @@ def _minima(shedder: Mapping[str, Any]) -> list[str]:
         if quantity(str(value)) >= quantity(str(default)):
             notes.append(
                 f"spec.shedder.{path} is {value} {unit}: nothing moves while less than that would leave a broker."
-                f" In a small cluster, set {small}"
+                f" In a small cluster, set what `trimtab plan` says would act, or less, for example {small}"
             )
     return notes
 
