@@ -283,7 +283,7 @@ def test_with_trim_the_first_comments_say_so(
     head = out.splitlines()
     assert said == "", "no simulation runs"
     assert head[0] == "# this is Trim, Trimtab's default strategy, with Pulsar's other settings"
-    assert head[1].endswith("Trim is tuned for the defaults 60s and 30m")
+    assert head[1].endswith("Trim uses the defaults, 60s and 30m")
     assert "trimtab simulate skewed --against ThresholdShedder/Pulsar" in head[2]
     assert not {"shedder", "placement", "interval", "limits"} & set(yaml.safe_load(out)["spec"])
 

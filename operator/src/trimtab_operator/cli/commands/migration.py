@@ -81,7 +81,7 @@ TRIM_NOTES = (
     "this is Trim, Trimtab's default strategy, with Pulsar's other settings",
     (
         f"interval and limits.coolDown are left out: {_INTERVAL} and {_GRACE} are the pace of Pulsar's shedding, and "
-        f"Trim is tuned for the defaults {_INTERVAL_OF_TRIM} and {_COOL_DOWN_OF_TRIM}"
+        f"Trim uses the defaults, {_INTERVAL_OF_TRIM} and {_COOL_DOWN_OF_TRIM}"
     ),
 )
 """Notes at the head of a policy with Trim."""
