@@ -31,8 +31,9 @@ TARGETS = {
 LEFT_OUT = {
     "make demo DEMO=--keep": "the demo without --keep is a stage of CI; what it leaves running is what runs here",
     "make setup KUBE=download": "needs a mirror of the Kubernetes binaries",
+    "helm uninstall trimtab -n pulsar": "tests/chart uninstalls the chart",
     "helm install trimtab charts/trimtab --namespace pulsar": "needs a registry; tests/chart installs the chart",
-    "trimtab migrate --trim --admin-url http://localhost:8080": "needs a Pulsar; tests/e2e migrates",
+    "trimtab migrate --trim": "needs a Pulsar; tests/e2e migrates",
     "kubectl port-forward": "needs a Pulsar",
     "kubectl rollout status": "needs a kubelet; tests/chart waits for the same",
     "kubectl wait bpol/main -n pulsar": "needs a Pulsar; the same condition is waited for on the demo's cluster",

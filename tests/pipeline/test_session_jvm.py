@@ -17,6 +17,7 @@ pytestmark = pytest.mark.spark
 
 _LIFE = """
 import os, sys, time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, sys.argv[2])
@@ -28,7 +29,6 @@ from trimtab_pipeline.factory import spark_sources
 from trimtab_testbed.servers.processes import children
 
 folder = Path(sys.argv[1])
-sources = spark_sources(folder, master="local[1]", memory="480m")
 world = topology({"a": "a"}, {})
 
 
@@ -53,6 +53,7 @@ java.write_text("#!/bin/sh\\necho 'openjdk version \\"17\\"' >&2\\nexit 1\\n")
 java.chmod(0o755)
 home = os.environ.get("JAVA_HOME")
 os.environ["JAVA_HOME"] = str(folder)
+sources = spark_sources(folder, master="local[1]", memory="480m")
 refused(sources.warm_up())
 del os.environ["JAVA_HOME"]
 os.environ.update({"JAVA_HOME": home} if home else {})
@@ -78,7 +79,11 @@ with FakePrometheus() as fake:
     begin("started")
     assert measure().result().load.brokers.trusted.all()
     jvm = SparkContext._gateway.proc
-    daemons = [Path(f"/proc/{pid}/cmdline").read_text().split(chr(0))[1:4] for pid in children()[jvm.pid]]
+    commands = []
+    for pid in children()[jvm.pid]:
+        with suppress(OSError):  # a short-lived one
+            commands.append(Path(f"/proc/{pid}/cmdline").read_text().split(chr(0)))
+    daemons = [words[1:4] for words in commands if "python" in words[0]]
     assert daemons == [["-m", "trimtab_pipeline.spark.worker_daemon", "pyspark.worker"]], daemons
 
     begin("context stopped")
@@ -216,6 +221,7 @@ def test_a_context_that_does_not_start_is_reported_with_its_cause_and_tried_agai
     output, log = life["no context"]
     assert output.startswith("Spark did not start on local[1]: ClassNotFoundException: no.such.Manager")
     assert "trying again" in log
+    assert "no.such.Manager); trying again" in life["started"][1]
     assert life["started"][0] == ""
 
 
