@@ -13,6 +13,7 @@ from pulsar_settings import defaults, settings_brokers
 from restored_namespace import FINALIZER, AbandonedNamespace, restore_through
 from small_cluster import until
 from trimtab_operator.cli import main
+from trimtab_operator.cli.commands import restore
 from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING
 from trimtab_testbed.servers.kube import ControlPlane
@@ -166,9 +167,39 @@ def test_an_operator_is_ended_before_finalizers_are_released(
         assert "Deployment other: not found" in capsys.readouterr().out
 
 
-def test_an_operator_that_will_undo_the_restore_is_told(
-    trimtab_crds: ControlPlane, kube_namespace: str, capsys: pytest.CaptureFixture[str]
+def test_a_running_operator_restores_by_itself_before_this_command_does(
+    trimtab_crds: ControlPlane, kube_namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """If the command restored first, an operator that has not seen DryRun yet would switch it off again."""
+    with settings_brokers(defaults()) as brokers:
+        env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
+        env.operate(lasts=600)
+        env.rest.patch(f"{env.leases}/trimtab", {"spec": {"renewTime": micro_timestamp(time.time())}})
+        looks = 0
+
+        def told(method: str, asked: str) -> None:
+            nonlocal looks
+            looks += (method, asked) == ("GET", env.found)
+            if looks == 3 and env.kept():
+                assert env.mode() == "DryRun"
+                assert brokers.dynamic == {SHEDDING: "false", SPLITTING: "false"}, "the operator's to restore"
+                brokers.dynamic = {SPLITTING: "TRUE"}
+                env.rest.delete(env.found)
+
+        assert restore_through(trimtab_crds, env, tmp_path, told) == 0
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+        said = capsys.readouterr().out
+        assert "Pulsar: restored by the operator, whose policies are in mode DryRun now" in said
+        assert "nothing was switched off" not in said
+
+
+def test_an_operator_that_will_undo_the_restore_is_told(
+    trimtab_crds: ControlPlane,
+    kube_namespace: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(restore, "_ITSELF_WITHIN", 0.5)
     with settings_brokers(defaults()) as brokers:
         env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
         env.operate(lasts=600)

@@ -11,6 +11,7 @@ import asyncio
 import math
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, leader
@@ -44,6 +45,9 @@ from trimtab_operator.resources.urls import AllowedUrls
 DEPLOYMENTS = ResourceRef("apps", "v1", "deployments", "Deployment")
 
 _READ_EVERY = 0.5
+
+_ITSELF_WITHIN = 10.0
+"""Seconds in which a running operator restores Pulsar's balancer itself. On real brokers it took 3 s."""
 
 _TERMS = 4
 """Time limit for an operator to stop, in Lease durations: one minute in all. A pod has half a minute to stop."""
@@ -97,7 +101,8 @@ _DESCRIPTION = """\
 Restore a Pulsar cluster to its state before Trimtab balanced it:
 
   1. set policies that have switched off Pulsar's own balancer to mode DryRun, so that they do not switch it off again
-  2. restore Pulsar's own shedding and automatic split to their former settings
+  2. restore Pulsar's own shedding and automatic split to their former settings. A running operator does this itself;
+     if it has not within 10 seconds, the command does
   3. with --stop-deployment, and only if step 2 worked, stop the operator: while it runs, it adds finalizers again
   4. remove Trimtab's finalizers from BalancingPolicies and TopicNamespaces, so that these can be deleted
 
@@ -147,7 +152,8 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
     """Restore, print each step, and return the exit code. urls: the allowed URLs. Raises `ApiError`."""
     each = [argparse.Namespace(**{**vars(arguments), "namespace": space}) for space in await _spaces(api, arguments)]
     advising = [await _advise_only(api, one) for one in each]
-    done = all([await _pulsar(api, one, urls) for one in each])
+    by_operator = [await _restored_by_operator(api, one) for one in each]
+    done = all([await _pulsar(api, one, urls, again=by) for one, by in zip(each, by_operator, strict=True)])
     if arguments.stop_deployment:
         if not await _stop(api, arguments, restored=done):
             return FINDING
@@ -231,6 +237,29 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
     return True
 
 
+async def _restored_by_operator(api: Api, arguments: argparse.Namespace) -> bool:
+    """Whether an operator that runs has restored Pulsar's balancer itself, because its policies are in DryRun now.
+
+    An operator that has not seen the new mode yet would switch the balancer off again if this command restored first.
+    """
+    if arguments.dry_run or arguments.stop_deployment:
+        return False
+    namespaces = dict.fromkeys((arguments.operator_namespace, arguments.namespace))
+    if not any([await _leader(api, namespace, arguments.lease_name) for namespace in namespaces]):
+        return False
+    with suppress(*REFUSALS):  # `_pulsar` reports them
+        store = found_settings_store(api, arguments.namespace)
+        if await store.load() is None:  # nothing is switched off
+            return False
+        end = time.monotonic() + _ITSELF_WITHIN
+        while time.monotonic() < end:
+            await asyncio.sleep(_READ_EVERY)
+            if await store.load() is None:
+                print("Pulsar: restored by the operator, whose policies are in mode DryRun now")
+                return True
+    return False
+
+
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
     """Turn Pulsar's own balancer back on. Returns whether nothing is left to do. again: True for a second call."""
     store = found_settings_store(api, arguments.namespace)
@@ -284,14 +313,17 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
             )
 
 
+async def _leader(api: Api, namespace: str, lease: str) -> str:
+    """The operator that holds the Lease; empty if none does, or if the Lease can't be read."""
+    with suppress(ApiError):
+        return leader(await api.get(LEASES, namespace, lease), time.time())
+    return ""
+
+
 async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> None:
     """Say if an operator still leads, as it adds the finalizers again. No word if the Leases can't be read."""
     for namespace in dict.fromkeys((arguments.operator_namespace, *namespaces)):
-        try:
-            holder = leader(await api.get(LEASES, namespace, arguments.lease_name), time.time())
-        except ApiError:
-            continue
-        if holder:
+        if holder := await _leader(api, namespace, arguments.lease_name):
             also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
             print(
                 f"the operator {holder} still runs in namespace {namespace} and will add its finalizers again: "

@@ -44,7 +44,7 @@ several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
 It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer unless Spark runs on a Connect
 server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and balances nothing.
-In every mode, bundles without an owner, and those of a lost broker, get an owner.
+Without spec.pulsar, bundles without an owner, and those of a lost broker, get an owner in every mode.
 
 example:
   trimtab run --namespace messaging --history /var/lib/trimtab
