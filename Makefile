@@ -16,7 +16,8 @@ MINUTES ?= 30
 HOURS ?= 6
 SIZE ?= 100x600
 SUPPORT := tests/support:tests/support/kube:tests/support/policies:tests/support/prometheus:tests/support/pulsar_parts:tests/support/chaos:tests/support/strategies:tests/support/lab:tests/support/model:tests/support/fuzz
-SITE := $(BIN)/properdocs build --strict --quiet
+# With --quiet, warnings would not count.
+SITE := $(BIN)/properdocs build --strict
 
 # Tests start hundreds of Python processes, which would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE

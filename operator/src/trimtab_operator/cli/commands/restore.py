@@ -134,7 +134,10 @@ def register(subparsers: Any) -> None:
         "--operator-namespace", metavar="NAMESPACE", help="namespace of Deployment and Lease (default: that of -n)"
     )
     parser.add_argument(
-        "--lease-name", default=LEASE, metavar="NAME", help="name of the operator's Lease (%(default)s)"
+        "--lease-name",
+        default=LEASE,
+        metavar="NAME",
+        help="name of the operator's Lease (%(default)s); empty if no operator manages the namespaces",
     )
     add_dry_run_flag(parser)
 
@@ -314,7 +317,9 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
 
 
 async def _leader(api: Api, namespace: str, lease: str) -> str:
-    """The operator that holds the Lease; empty if none does, or if the Lease can't be read."""
+    """The operator that holds the Lease; empty if none does, if the Lease can't be read, or without a name."""
+    if not lease:
+        return ""
     with suppress(ApiError):
         return leader(await api.get(LEASES, namespace, lease), time.time())
     return ""
