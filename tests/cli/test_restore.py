@@ -14,7 +14,6 @@ from restored_namespace import FINALIZER, AbandonedNamespace, restore_through
 from small_cluster import until
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands import restore
-from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
@@ -173,8 +172,7 @@ def test_a_running_operator_restores_by_itself_before_this_command_does(
     """If the command restored first, an operator that has not seen DryRun yet would switch it off again."""
     with settings_brokers(defaults()) as brokers:
         env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
-        env.operate(lasts=600)
-        env.rest.patch(f"{env.leases}/trimtab", {"spec": {"renewTime": micro_timestamp(time.time())}})
+        env.operate(lasts=600, renewed=time.time())
         looks = 0
 
         def told(method: str, asked: str) -> None:
@@ -202,8 +200,7 @@ def test_an_operator_that_will_undo_the_restore_is_told(
     monkeypatch.setattr(restore, "_ITSELF_WITHIN", 0.5)
     with settings_brokers(defaults()) as brokers:
         env = AbandonedNamespace(trimtab_crds, kube_namespace, brokers)
-        env.operate(lasts=600)
-        env.rest.patch(f"{env.leases}/trimtab", {"spec": {"renewTime": micro_timestamp(time.time())}})
+        env.operate(lasts=600, renewed=time.time())
         assert main(env.words) == 0
         told = capsys.readouterr().out.splitlines()
         assert "BalancingPolicy main: finalizer removed" in told

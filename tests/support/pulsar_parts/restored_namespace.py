@@ -11,6 +11,7 @@ from faulty_api import FaultyApi
 from manifests import policy, topic_namespace
 from pulsar_settings import SettingsBrokers
 from trimtab_operator.cli import main
+from trimtab_operator.kube.conditions import micro_timestamp
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
@@ -69,14 +70,19 @@ class AbandonedNamespace:
     def mode(self) -> str:
         return str(self.rest.get(self.path("balancingpolicies", "main"))["spec"]["mode"])
 
-    def operate(self, lasts: int) -> None:
-        """Create a Deployment of two replicas, and the Lease of a killed leader, valid for `lasts` more seconds."""
+    def operate(self, lasts: int, renewed: float | None = None) -> None:
+        """Create a Deployment of two replicas, and the Lease of a leader, valid for `lasts` seconds.
+
+        renewed: epoch seconds of its last renewal; None: the Lease of a killed leader, without a time.
+        """
         labels = {"app": "trimtab"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "operator", "image": "trimtab"}]}}
         spec = {"replicas": 2, "selector": {"matchLabels": labels}, "template": template}
         meta = {"metadata": {"name": "trimtab"}}
         self.rest.create(self.deployments, {"apiVersion": "apps/v1", "kind": "Deployment", **meta, "spec": spec})
-        held = {"holderIdentity": "trimtab-0", "leaseDurationSeconds": lasts}
+        held: dict[str, Any] = {"holderIdentity": "trimtab-0", "leaseDurationSeconds": lasts}
+        if renewed is not None:
+            held["renewTime"] = micro_timestamp(renewed)
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **meta, "spec": held}
         self.rest.create(self.leases, lease)
 

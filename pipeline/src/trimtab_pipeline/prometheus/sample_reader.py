@@ -65,7 +65,7 @@ class SampleReader:
         for number in (number for rows in numbers for number in rows["id"].to_pylist()):
             policy, shard = shards[number]
             yield from self._rows(requests[policy], shard, secrets[policy])
-        keep_imports()
+        _keep_imports()
         pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's task
 
     def _rows(self, request: ReadRequest, shard: int, secrets: Secrets) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ class SampleReader:
 
 
 @cache
-def keep_imports() -> None:
+def _keep_imports() -> None:
     """Exempt from garbage collection what a Python worker has imported.
 
     PySpark collects garbage after each task. With the imports, that would take 30 ms of processor time.

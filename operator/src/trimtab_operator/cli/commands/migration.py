@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_origin
 
 from pydantic import ValidationError
@@ -184,12 +184,14 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str, trim
         reader.notes.append(f"loadManagerClassName = {named} is not a known load manager: read as if modular")
     _, _, splitter, selection = _DEFAULTS[reader.manager]
     source: dict[str, Any] = {"url": prometheus, **_nic_speed(reader)}
+    interval = {} if trim else {"interval": reader.minutes(_INTERVAL, "1m")}
+    strategies = _strategies(replace(reader, notes=[]) if trim else reader)  # what is left out needs none
     spec: dict[str, Any] = {
         "mode": "DryRun",
-        **({} if trim else {"interval": reader.minutes(_INTERVAL, "1m")}),
+        **interval,
         "pulsar": {"adminUrl": admin_url},
         "source": {"prometheus": source},
-        **({} if trim else _strategies(reader)),
+        **({} if trim else strategies),
         "selection": reader.union(selection, SELECTIONS),
         **_split(reader, splitter),
         **({} if trim else {"limits": {"coolDown": reader.minutes(_GRACE, "30m")}}),
@@ -198,22 +200,17 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str, trim
     own = [] if trim else [*_no_pair(spec), *_minima(spec["shedder"])]
     return Migration(
         spec,
-        _shedder(_ConfigReader(runtime, reader.manager)),
+        strategies["shedder"]["type"],
         [*_off(runtime), *reader.notes, *own, *_without_equivalent(runtime)],
     )
 
 
-def _shedder(reader: _ConfigReader) -> str:
-    """The type of the shedder that Pulsar runs."""
-    return reader.chosen(_STRATEGY, SHEDDERS, _DEFAULTS[reader.manager][0])
-
-
 def _strategies(reader: _ConfigReader) -> dict[str, Any]:
-    """Pulsar's shedder and placement."""
-    fallback = _DEFAULTS[reader.manager][1]
+    """The shedder and the placement that Pulsar runs."""
+    shedder, placement, _, _ = _DEFAULTS[reader.manager]
     return {
-        "shedder": reader.union(_shedder(reader), SHEDDERS),
-        "placement": reader.union(reader.chosen(_PLACEMENT, PLACEMENTS, fallback), PLACEMENTS),
+        "shedder": reader.union(reader.chosen(_STRATEGY, SHEDDERS, shedder), SHEDDERS),
+        "placement": reader.union(reader.chosen(_PLACEMENT, PLACEMENTS, placement), PLACEMENTS),
     }
 
 

@@ -65,8 +65,8 @@ async def _stop_operator(api: Api, namespace: str, deployment: str, lease: str) 
         print(f"Deployment {deployment}: not found")
     else:
         print(f"Deployment {deployment}: scaled to zero")
-    if leader := await _remaining_holder(api, namespace, lease):
-        print(f"{leader} still holds Lease {lease}: does the Deployment have another name, or was it scaled up again?")
+    if holder := await _remaining_holder(api, namespace, lease):
+        print(f"{holder} still holds Lease {lease}: does the Deployment have another name, or was it scaled up again?")
         return False
     print("no operator leads now")
     return True
@@ -247,8 +247,8 @@ async def _restored_by_operator(api: Api, arguments: argparse.Namespace) -> bool
     """
     if arguments.dry_run or arguments.stop_deployment:
         return False
-    namespaces = dict.fromkeys((arguments.operator_namespace, arguments.namespace))
-    if not any([await _leader(api, namespace, arguments.lease_name) for namespace in namespaces]):
+    holder, _ = await _leader(api, arguments, [arguments.namespace])
+    if not holder:
         return False
     with suppress(*REFUSALS):  # `_pulsar` reports them
         store = found_settings_store(api, arguments.namespace)
@@ -316,25 +316,27 @@ async def _print_switches(arguments: argparse.Namespace) -> None:
             )
 
 
-async def _leader(api: Api, namespace: str, lease: str) -> str:
-    """The operator that holds the Lease; empty if none does, if the Lease can't be read, or without a name."""
-    if not lease:
-        return ""
-    with suppress(ApiError):
-        return leader(await api.get(LEASES, namespace, lease), time.time())
-    return ""
+async def _leader(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> tuple[str, str]:
+    """The operator that leads, and the namespace of its Lease; empty texts if none leads, or no Lease can be read.
+
+    An empty ``--lease-name`` says that none leads.
+    """
+    for namespace in dict.fromkeys((arguments.operator_namespace, *namespaces)) if arguments.lease_name else ():
+        with suppress(ApiError):
+            if holder := leader(await api.get(LEASES, namespace, arguments.lease_name), time.time()):
+                return holder, namespace
+    return "", ""
 
 
 async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> None:
-    """Say if an operator still leads, as it adds the finalizers again. No word if the Leases can't be read."""
-    for namespace in dict.fromkeys((arguments.operator_namespace, *namespaces)):
-        if holder := await _leader(api, namespace, arguments.lease_name):
-            also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
-            print(
-                f"the operator {holder} still runs in namespace {namespace} and will add its finalizers again: "
-                f"stop it first with --stop-deployment NAME{also}, or uninstall it"
-            )
-            return
+    """Say if an operator still leads, as it adds the finalizers again."""
+    holder, namespace = await _leader(api, arguments, namespaces)
+    if holder:
+        also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
+        print(
+            f"the operator {holder} still runs in namespace {namespace} and will add its finalizers again: "
+            f"stop it first with --stop-deployment NAME{also}, or uninstall it"
+        )
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> list[bool]:
