@@ -41,7 +41,7 @@ LANDED_AFTER = 4.0
 """Seconds from that cycle until its moves land."""
 
 _LONGEST = 20  # cycles
-_WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: proposals wait for a person")
+_WAITS = HeldBack("", Reason.NOT_APPROVED, "spec.mode is Approve: a person approves each proposal")
 _CYCLE = {"snapshot": 0.012, "query": 0.190, "compute": 0.263, "decide": 0.010}
 
 

@@ -35,10 +35,15 @@ def lease(renewed: float, holder: str = "trimtab-1") -> dict[str, Any]:
     [
         (policy(), None, "there is no Lease trimtab, it has had no cycle yet, and generation 2 of it has not been"),
         (policy(), lease(NOW, holder=""), "no one holds the Lease trimtab"),
+        (
+            policy(cycle=NOW - 40),
+            lease(NOW - 30, holder=""),
+            "no one holds the Lease trimtab, its last cycle was 40s ago",
+        ),
         (policy(cycle=NOW - 7200), lease(NOW - 7200), "trimtab-1 has not renewed the Lease trimtab since 2h ago, its"),
         (policy(cycle=NOW - 7200, seen=1), None, "generation 2 of it has not been read (observedGeneration is 1)"),
     ],
-    ids=["never", "given back", "died", "edited since"],
+    ids=["never", "given back", "given back after the last cycle", "died", "edited since"],
 )
 def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     found: dict[str, Any], of: dict[str, Any] | None, said: str
@@ -55,10 +60,19 @@ def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     [
         (policy(), lease(NOW - 5)),
         (policy(cycle=NOW - 100), None),
+        (policy(cycle=NOW - 20), lease(NOW - 15, holder="")),
+        (policy(cycle=NOW - 20), lease(NOW - 3000, holder="")),
         (policy(cycle=NOW - REMIND - 5, interval="10s"), None),
         (policy(cycle=NOW - 1500, interval="10m"), None),
     ],
-    ids=["just started", "a Lease of another name", "a refusal, reported once a minute", "a long interval"],
+    ids=[
+        "just started",
+        "a Lease of another name",
+        "just given back",
+        "given back before the last cycle",
+        "a refusal, reported once a minute",
+        "a long interval",
+    ],
 )
 def test_a_policy_with_an_operator_is_not_called_left_alone(found: dict[str, Any], of: dict[str, Any] | None) -> None:
     assert left_alone(found, of, NOW) == ""

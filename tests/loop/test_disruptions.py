@@ -16,6 +16,8 @@ from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
+LABELS = {"app": "pulsar"}
+
 
 def test_the_bundles_of_a_deleted_broker_get_other_owners(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
@@ -48,7 +50,20 @@ def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_
         await env.reconcile(after=31)
         assert [reason for reason, _ in env.events()] == ["NoBrokers"]
 
-    run_policy(LEVEL_OF_THREE, scenario, brokers={"podLabels": {"app": "pulsar"}})
+    run_policy(LEVEL_OF_THREE, scenario, brokers={"podLabels": LABELS})
+
+
+def test_brokers_that_were_just_found_have_some_seconds_to_become_ready(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        for name in env.load.brokers.names:
+            env.rest.patch(env.path("brokers", name, "status"), {"status": {"ready": False}})
+        await env.reconcile(after=1)
+        assert env.events() == []
+
+        await env.reconcile(after=31)
+        assert [reason for reason, _ in env.events()] == ["MassFailure"]
+
+    run_policy(LEVEL_OF_THREE, scenario, brokers={"podLabels": LABELS})
 
 
 def test_the_bundles_of_one_of_two_brokers_go_to_the_other_when_it_is_lost(run_policy: RunPolicy) -> None:

@@ -157,7 +157,13 @@ def test_a_move_whose_answer_was_lost_counts(run_policy: RunPolicy) -> None:
         env.wall_step = time.time() - env.clock  # bundles and policy tell of one and the same time
         await env.loop.memory.recall()
         name = next(name for name, owner in env.owners().items() if owner != "a")
-        chosen = {"owner": "a", "policy": "main", "epoch": 1, "reason": "Overloaded", "time": timestamp(time.time())}
+        chosen = {
+            "owner": "a",
+            "policy": "main",
+            "epoch": 1,
+            "reason": "Overloaded",
+            "time": timestamp(env.cluster.now()),
+        }
         env.rest.patch(env.path("bundles", name), {"spec": {"owner": "a", "assignment": chosen}})
         await env.land()
 

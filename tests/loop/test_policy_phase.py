@@ -21,7 +21,7 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "alone": ({"alone": "why"}, Action.REPORT, Reason.NO_ACTING_POLICY),
     "conflicting": ({"conflict": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "not synced": ({"stale": "why"}, Action.REPORT, Reason.STORE_NOT_SYNCED),
-    "discovering": ({"no_brokers": "why", "discovering": True}, Action.WAIT, Reason.NO_BROKERS),
+    "discovering": ({"no_brokers": "why", "discovering": "why"}, Action.WAIT, Reason.NO_BROKERS),
     "no brokers": ({"no_brokers": "why"}, Action.REPORT, Reason.NO_BROKERS),
     "warming up": ({"warm": False}, Action.CONFIRM, None),
     "between cycles": ({"due": False}, Action.CONFIRM, None),

@@ -134,14 +134,16 @@ async def run_operator(
     tasks.append(asyncio.create_task(_settle(clusters), name="settling"))
     tasks.append(kept_running("watch of the event loop", lambda: measure_delay(metrics.loop_delay.observe)))
     page = serve(options.http_host, options.http_port, metrics, lambda: readiness(clusters, elector))
-    async with watching(api, clusters, options.namespaces, make), page as port:
-        log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
-        try:
-            if await elected(clusters, elector, stop):
-                await lead(api, clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
-        finally:
-            await ended(*tasks)
-            await elector.release()
+    try:
+        async with watching(api, clusters, options.namespaces, make), page as port:
+            log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
+            try:
+                if await elected(clusters, elector, stop):
+                    await lead(api, clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
+            finally:
+                await elector.release()
+    finally:
+        await ended(*tasks)
 
 
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:

@@ -330,7 +330,7 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
         Reason.COOL_DOWN: f"moved less than {as_duration(limits.cool_down)} ago",
         Reason.NO_LOAD_DATA: "never measured",
         Reason.EXCLUDED: "in namespaces that are left out of balancing",
-        Reason.UNOWNED: "without an owner",
+        Reason.UNOWNED: "without an owner: only an owned bundle can move",
     }
     counts = sheddable.counts().items()
     return [HeldBack("", reason, f"{counted(count, 'bundle')} {words[reason]}", count) for reason, count in counts]

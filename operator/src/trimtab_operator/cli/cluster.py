@@ -148,6 +148,11 @@ def unknown_kind(ref: ResourceRef) -> CommandError:
 
 Object = Mapping[str, Any]
 
+_RENEWED_EVERY = 5.0
+"""Maximum seconds between two renewals of a Lease, with the default settings. A release does not renew it."""
+_TAKEN_WITHIN = 20.0
+"""Seconds after which a standby would have taken a released Lease."""
+
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""
 _AT_LEAST = 90.0
@@ -171,12 +176,12 @@ def left_alone(policy: Object, lease: Object | None, now: float) -> str:
     """Why no operator seems to manage `policy`, and what to do; empty while one does. now: epoch seconds.
 
     Both the Lease and the status must show that none does: an operator may use a Lease with another name, and a standby
-    needs a moment to take over.
+    needs a moment to take over. A Lease that was released after the last cycle is enough: its leader ran that cycle.
     """
     meta, status = policy["metadata"], policy.get("status") or {}
     seen, generation = status.get("observedGeneration") or 0, meta.get("generation", 0)
     cycle = epoch((status.get("lastCycle") or {}).get("time"))
-    if _recent(cycle, policy, now) or not (problem := _problem(lease, now)):
+    if not (problem := _problem(lease, now)) or (_recent(cycle, policy, now) and not _released(lease, cycle, now)):
         return ""
     state = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
     if seen < generation:
@@ -188,6 +193,13 @@ def left_alone(policy: Object, lease: Object | None, now: float) -> str:
 def _recent(cycle: float, policy: Object, now: float) -> bool:
     patience = max(_AT_LEAST, _CYCLES * seconds(policy["spec"].get("interval") or "60s"))
     return now - cycle < patience  # False for NaN
+
+
+def _released(lease: Object | None, cycle: float, now: float) -> bool:
+    """Whether the leader that ran the last cycle released its Lease, and no standby has taken it."""
+    spec = (lease or {}).get("spec") or {}
+    renewed = epoch(spec.get("renewTime"))
+    return not spec.get("holderIdentity") and cycle <= renewed + _RENEWED_EVERY and now - renewed > _TAKEN_WITHIN
 
 
 def _problem(lease: Object | None, now: float) -> str:

@@ -13,7 +13,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
-| discovering | no Broker yet, in the first seconds | wait | NoBrokers |
+| discovering | no Broker, or none ready yet, in the first seconds | wait | NoBrokers |
 | no brokers | it selects no Broker | report | NoBrokers |
 | warming up | the load sources are not ready | confirm; refresh brokers | |
 | between cycles | the next cycle is not due | confirm; refresh brokers | |
@@ -49,7 +49,7 @@ from trimtab_operator.loop.confirmation import Confirmation
 from trimtab_operator.loop.cycle import RECONCILE_EVERY, CycleRunner
 from trimtab_operator.loop.gates import RefusalReporter
 from trimtab_operator.loop.policy_memory import PolicyMemory
-from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, phase_of
+from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, none_ready, phase_of
 from trimtab_operator.loop.schedule import Schedule
 from trimtab_operator.loop.shadow_cycle import ShadowRunner
 from trimtab_operator.observe.load_source import SourceProvider
@@ -69,7 +69,7 @@ GATHER = 0.2
 """Seconds between the first change that wakes the loop and the reconcile."""
 
 DISCOVER_WITHIN = 10.0
-"""Seconds that discovery has to find the first broker before a policy reports that there is none."""
+"""Seconds that discovery has to find a ready broker before a policy reports that there is none."""
 
 GRACE = 2.0
 """Seconds that a reconcile has to finish its writes once the loop is asked to stop."""
@@ -244,9 +244,10 @@ class PolicyLoop:
         cluster.relink()
         due, warm = self.schedule.is_due(settings), cluster.engine.is_set()
         facts = facts_of(cluster, settings, due=due, warm=warm)
-        discovering = bool(facts.no_brokers and settings.pod_labels) and self._discovering()
-        early = bool(facts.alone) and self._discovering()
-        return settings, phase_of(replace(facts, discovering=discovering, early=early))
+        if self._early():
+            awaited = facts.no_brokers or none_ready(cluster, settings)
+            facts = replace(facts, discovering=awaited if settings.pod_labels else "", early=bool(facts.alone))
+        return settings, phase_of(facts)
 
     def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:
         """Settings and phase of an invalid policy. It keeps its brokers; repairs use the last valid settings."""
@@ -261,8 +262,8 @@ class PolicyLoop:
         repairs = phase_of(facts_of(cluster, last, due=False)).action is Action.CONFIRM
         return (last if repairs else None), phase
 
-    def _discovering(self) -> bool:
-        """Whether it is too early to report that there are no brokers, or that a shadow has no policy to compare with.
+    def _early(self) -> bool:
+        """Whether it is too early to report that no broker is ready, or that a shadow has no policy to compare with.
 
         Discovery may still be finding pods, and loops start one by one.
         """

@@ -45,9 +45,9 @@ REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
 class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is.
 
-    ran: whether the policy ran with valid settings before. early: whether it is too early to report `alone`, because
-    loops of other policies may still have to start. due: whether the next cycle is due. warm: whether the load sources
-    are ready.
+    ran: whether the policy ran with valid settings before. discovering: no broker is ready, and discovery may still
+    find one. early: whether it is too early to report `alone`, because loops of other policies may still have to start.
+    due: whether the next cycle is due. warm: whether the load sources are ready.
     """
 
     invalid: str = ""
@@ -58,7 +58,7 @@ class PolicyFacts:
     conflict: str = ""
     stale: str = ""
     no_brokers: str = ""
-    discovering: bool = False
+    discovering: str = ""
     early: bool = False
     warm: bool = True
     due: bool = True
@@ -91,7 +91,7 @@ class PolicyPhase:
 
 
 _PAUSED = "spec.paused or the annotation trimtab.dev/paused is true"
-_NOT_APPROVED = "spec.mode is Approve: proposals wait for a person"
+_NOT_APPROVED = "spec.mode is Approve: a person approves each proposal"
 _DRY_RUN = "spec.mode is DryRun"
 _SHADOW = "spec.mode is Shadow: its moves are virtual, and status.shadow compares them with what really happens"
 
@@ -104,7 +104,7 @@ REFUSALS = (
     PhaseRow("alone", lambda f: f.alone, Action.REPORT, Reason.NO_ACTING_POLICY),
     PhaseRow("conflicting", lambda f: f.conflict, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("not synced", lambda f: f.stale, Action.REPORT, Reason.STORE_NOT_SYNCED),
-    PhaseRow("discovering", lambda f: f.no_brokers if f.discovering else "", Action.WAIT, Reason.NO_BROKERS),
+    PhaseRow("discovering", lambda f: f.discovering, Action.WAIT, Reason.NO_BROKERS),
     PhaseRow("no brokers", lambda f: f.no_brokers, Action.REPORT, Reason.NO_BROKERS),
     PhaseRow("warming up", lambda f: "" if f.warm else "the load sources are not ready", Action.CONFIRM, None),
     PhaseRow("between cycles", lambda f: "" if f.due else "the next cycle is not due", Action.CONFIRM, None),
@@ -204,6 +204,12 @@ def _no_brokers(cluster: ClusterState, settings: Settings) -> str:
     if settings.broker_names is None and not cluster.brokers_of(settings.name):
         return "spec.brokers selects no Broker object, and no pod to create one for"
     return ""
+
+
+def none_ready(cluster: ClusterState, settings: Settings) -> str:
+    """Text for a policy none of whose brokers is ready; empty if one is."""
+    ready = any(record.ready for record in cluster.brokers_of(settings.name).values())
+    return "" if ready else "no Broker is ready yet"
 
 
 def _unknown_brokers(cluster: ClusterState, settings: Settings) -> str:

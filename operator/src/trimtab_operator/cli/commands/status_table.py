@@ -14,7 +14,7 @@ from trimtab_operator.cli.common import spoken
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
 from trimtab_operator.resources.budget import BudgetStatus
-from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, PredictionScore
+from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, PredictionScore, ProposalState
 from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_strategies.model import counted
 
@@ -242,10 +242,21 @@ def _lines(screen: Console, text: str, margin: int) -> list[str]:
     return textwrap.wrap(text, max(40, screen.width - margin), break_long_words=False, break_on_hyphens=False) or [""]
 
 
+_STATES: Mapping[str, str] = {
+    ProposalState.PROPOSAL_READY: "waits for approval",
+    ProposalState.REBALANCING: "is carried out",
+    ProposalState.READY: "all moves have landed",
+    ProposalState.NOT_READY: "some moves failed",
+    ProposalState.STOPPED: "no move is written until refresh",
+}
+"""What the states of proposals mean, beside their names."""
+
+
 def _print_proposal(screen: Console, proposal: Data) -> None:
     state, id_, message = proposal.get("state"), proposal.get("id"), proposal.get("message") or ""
     nothing = not (state or proposal.get("total") or proposal.get("totalSplits"))
-    about = "none, nothing would move" if nothing else " ".join(filter(None, (state, id_)))
+    known = _STATES.get(state or "", "")
+    about = "none, nothing would move" if nothing else " ".join(filter(None, (state, id_, known and f"({known})")))
     screen.print(Text(f"\nProposal{f': {about}' if about else ''}"))
     cost = "" if nothing or "interrupts" in message else _interrupts(proposal.get("cost"))
     for text in filter(None, (message, cost)):
