@@ -144,7 +144,7 @@ def _replay_of_recorded(window: ReplayWindow, manifest: Mapping[str, Any], *, sp
 def _followed(recorded: PolicyReplay, manifest: Mapping[str, Any]) -> PolicyReplay:
     """The replay that decides in each cycle from the real owners.
 
-    It plans splits even without --splits on, but does not carry them out: the recorded cycles have the real splits.
+    It plans splits even if ``--splits`` is not ``on``, but carries none out: the recorded cycles have the real splits.
     """
     settings = Settings.of(manifest)
     decider = UnderTrimtab(settings.pair, settings.limits)

@@ -1,9 +1,10 @@
 """The disruption budget of a policy in simulations and backtests: what its moves spend, and which ones must wait.
 
-The rules are those of the operator. The plan leaves out bundles that cost more than is left. Each move of the plan
-spends from the budget, or waits. Only moves of the same round are pending together. The publish gap of a move is the
-median of the namespace, or else the usual one. The pace of moves is not simulated, because it follows gaps that clients
-measure. Budgets of TopicNamespaces are not simulated either: neither a scenario nor a history has them.
+The rules are those of the operator, except for one: a move costs the median publish gap of its namespace, not the mean.
+If none was measured, it costs `USUAL_GAP`. The plan leaves out bundles that cost more than is left. Each move of the
+plan spends from the budget, or waits. Only moves of the same round are pending together. `budget.adaptivePace` is not
+simulated: it depends on publish gaps, and a simulation measures none. Budgets of TopicNamespaces are not simulated
+either: neither a scenario nor a history has them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 class PlayedBudget:
     """What a policy may spend, and has spent.
 
-    linked: whether Pulsar assigns bundles without an owner, which the budget is then not charged for.
+    linked: whether Pulsar assigns bundles without an owner. The budget is not charged for these assignments.
     """
 
     rules: BudgetRules

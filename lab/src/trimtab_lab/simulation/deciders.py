@@ -30,7 +30,10 @@ class Decider(Protocol):
     """Decides which broker each bundle should have."""
 
     def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
-        """Splits, moves for balance, and owners for unassigned bundles. drains: what pods show of a rolling restart."""
+        """Splits, moves for balance, and owners for unassigned bundles.
+
+        drains: brokers to empty, and those that have restarted, in a rolling restart.
+        """
 
     def forget(self) -> None:
         """Forget what another leader would not know."""

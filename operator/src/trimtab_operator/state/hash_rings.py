@@ -60,7 +60,7 @@ def examine(bundles: Mapping[str, BundleRecord]) -> Ring:
 
 
 def _in_place(bundles: Iterable[BundleRecord]) -> tuple[list[BundleRecord], dict[str, str]]:
-    """The bundles that have a place, ascending, and for each other bundle one of them that overlaps it."""
+    """The bundles that have a place, ascending; and bundle without a place -> a bundle with one that overlaps it."""
     placed, lowers, overlaps = list[BundleRecord](), list[str](), dict[str, str]()
     for bundle in sorted(bundles, key=seniority):
         before = bisect_left(lowers, bundle.upper)

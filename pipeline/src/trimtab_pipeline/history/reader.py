@@ -141,7 +141,8 @@ class HistoryReader:
         """The file with the demand of each cycle, oldest first; and the unreadable files, each with the cause."""
         held: dict[float, HistoryFile] = {}
         damaged: list[tuple[HistoryFile, str]] = []
-        for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):  # own files are newer
+        # A cycle's own file is newer than a merged one: it comes last, and replaces it.
+        for file in sorted(self._history.files(DEMAND), key=lambda file: not file.merged):
             try:
                 held |= dict.fromkeys(cycle_times(file, DEMAND), file)
             except ForeignFileError as error:
@@ -304,7 +305,7 @@ class HistoryReader:
         return load_of(time, self._bundles(time), brokers, quality)
 
     def owners(self, at: float = float("inf")) -> dict[str, str]:
-        """Broker of each bundle that was measured in the newest cycle up to `at`; empty if it has none.
+        """Bundle -> its broker (empty without one), for the bundles measured in the newest cycle up to `at`.
 
         Raises `NoHistoryError` if there is no such cycle.
         """

@@ -1,4 +1,4 @@
-"""Facts and memory in a history, as a recording reads them: values that an operator wrote as JSON.
+"""Parses the facts and the memory that an operator wrote to a history as JSON.
 
 An imported file may contain anything, so values are checked when they are read.
 """

@@ -35,9 +35,9 @@ BROKER_SNAPSHOT = pa.schema(
     ]
 )
 """Columns of the brokers as in `trimtab_strategies.model.Brokers` (null: unknown), why a broker was not trusted (a
-`Reason` and a text), and epoch seconds of its newest samples. Three columns are equal in all rows: the maximum age of
-data (s), also of bundles, and the time constants (s) of the averages, null if the averages count samples as Pulsar's
-do."""
+`Reason` and a text), and epoch seconds of its newest samples. Three columns have the same value in all
+rows: ``max_age`` (s), which also applies to bundles, and ``short_tau`` and ``long_tau``, the time constants (s) of the
+averages. The last two are null if the averages count samples as Pulsar's do."""
 QUALITY = pa.schema([("kind", pa.string()), ("what", pa.string()), ("count", pa.int64())])
 """Problems of the data. ``kind`` is ``dropped`` (``what``: the cause), ``missing`` (brokers, bundles), ``failed``
 (``what``: which brokers and why), ``warning`` (of the source) or ``note`` (an oddity)."""
@@ -89,7 +89,7 @@ def _times(pods: pa.StringArray, measured: pa.Table | None) -> dict[str, pa.Arra
 
 
 def demand_table(bundles: pa.Table, at: float, columns: pa.Schema) -> pa.Table:
-    """The rows of `bundles` (`BUNDLE_STATE`) that were measured at `at` (epoch s), by name, in `columns`."""
+    """The rows of `bundles` (`BUNDLE_STATE`) that were measured at `at` (epoch s), sorted by name, with `columns`."""
     measured = bundles.filter(pc.equal(bundles["seen"], at)).select(columns.names).sort_by("bundle")
     measured = rounded_traffic(measured)
     for name in ("topics", "sessions"):

@@ -4,9 +4,10 @@ Queries of bundles and topics are instant queries that aggregate with ``max by``
 fast parser needs, and duplicate rows (a pod scraped by two jobs) do not add up. Where series are known to exist more
 than once, `of_newest` leaves out those whose pod has newer samples in other series. Such a query takes three times as
 long, so it is used only there. Brokers are read as raw samples (one query per selector) and as single values (one
-query for all). Templates have the selectors of `broker_presets`, and
+query for all). Templates have the selectors of `broker_presets` and one more:
 
-    $topic      the brokers' metrics of topics, whose namespace label may be Pulsar's own; `topics_in` selects topics
+    $topic      the brokers' metrics of topics. Their namespace label may hold Pulsar's namespace, and not that of
+                Kubernetes. `topics_in` fills in which topics
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class RawRead:
 
 
 def _rated(promql: str) -> str:
-    """Selects raw samples of the first counter whose rate over the window a user's query takes; empty for none."""
+    """The range selector of the first counter that a user's query takes a rate of; empty if there is none."""
     found = _RATE.search(promql)
     return "" if found is None else f"{found[1]}[$samples]"
 

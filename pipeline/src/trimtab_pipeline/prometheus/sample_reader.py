@@ -69,7 +69,7 @@ class SampleReader:
         pa.default_memory_pool().release_unused()  # the task is over, but its process waits for the next cycle's task
 
     def _rows(self, request: ReadRequest, shard: int, secrets: Secrets) -> Iterator[pa.RecordBatch]:
-        """The rows of one shard, whose last one is its report."""
+        """The rows of one shard. The last one is its report."""
         try:
             rows = list(read_shard(self._table, request, shard, secrets))
         except Exception as error:  # noqa: BLE001  (the report carries it)

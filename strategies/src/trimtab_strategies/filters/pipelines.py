@@ -1,7 +1,7 @@
-"""The two pipelines, and the filters that they share.
+"""The two pipelines of Pulsar's load managers, Extensible and Modular, and the filters that they share.
 
 Each filter is a mask over the remaining brokers. Each broker that it removes gets the filter's reason. After the
-filters, both pipelines apply what the namespace prefers (`NamespacePreferences`).
+filters, both pipelines apply the namespace's preferences (`zone` and `spread`).
 
 Modular applies isolation policies, topic limit (if none is left: keep all), anti-affinity, even distribution, load
 manager and version. When no broker is left, or a version can't be read, all brokers that the policies allow are
@@ -210,7 +210,10 @@ class ActiveSelection(ABC):
         return least
 
     def _same_load_manager(self, rows: IntArray) -> BoolArray:
-        """The brokers with the configured load manager. Brokers without traits pass, those with an empty name don't."""
+        """The brokers with the configured load manager.
+
+        Brokers without traits pass. Those whose load manager has an empty name don't.
+        """
         names, traits = self.cluster.brokers.names, self.cluster.traits
         found = [traits.get(names[row]) for row in rows.tolist()]
         return np.array([t is None or t.load_manager == self.params.load_manager for t in found], dtype=bool)
@@ -271,7 +274,10 @@ class _Modular(ActiveSelection):
         return narrowed(Verdict(len(brokers)), brokers, self.by_policy(bundle), Reason.ISOLATION)
 
     def _filtered(self, bundle: int, brokers: IntArray, allowed: Verdict) -> Verdict:
-        """The brokers of `allowed` that pass the other filters; all of them when none passes or a filter fails."""
+        """The brokers of `allowed` that pass the other filters.
+
+        All of `allowed` if none passes, or if a version can't be read.
+        """
         verdict = narrowed(allowed, brokers, self._within_topic_limit, Reason.TOPIC_LIMIT)
         if self._group(bundle):
             verdict = narrowed(verdict, brokers, self._apart(bundle), Reason.ANTI_AFFINITY)

@@ -4,12 +4,12 @@ Idea. Sort the brokers by usage. The first and the last make a pair, the second 
 brokers of a pair stay far apart for some cycles, bundles go from the busier to the idler one and nowhere else. So
 several pairs can act in one cycle without overloading the idlest broker.
 
-Formula. score = weighted maximum of the resources' percent. A pair counts a hit for both its brokers while the scores
-differ by `low_threshold` points, and another one while they differ by `high_threshold`; a smaller difference clears the
-counters. After `hit_count_low` or `hit_count_high` hits in a row (of either broker) the pair acts, and its counters
-restart. wanted = (rate of the busier - rate of the idler) * `max_unload_percent`, in messages if that is above
-`min_rate`, else in bytes if that is above `min_throughput`. Bundles leave in descending order while they fit into the
-rest of `wanted`.
+Formula. score = weighted maximum of the resources' percent. Each broker has two counters. Both brokers of a pair get a
+low hit in each cycle in which their scores differ by `low_threshold` points, and also a high hit if they differ by
+`high_threshold`. A smaller difference clears the counters. After `hit_count_low` or `hit_count_high` hits in a row (of
+either broker) the pair acts, and its counters restart. wanted = (rate of the busier - rate of the idler) *
+`max_unload_percent`, in messages if that is above `min_rate`, else in bytes if that is above `min_throughput`. Bundles
+leave in descending order while they fit into the rest of `wanted`.
 
 When it helps. Similar brokers; noisy load, because the counters wait; new or restarted brokers, because many pairs even
 out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
@@ -21,10 +21,10 @@ destinations that the strategy remembers. A bundle goes to its destination in th
 broker, and the plan keeps this broker for later calls.
 
 The plan in Pulsar. Up to PR 26246 it is a hash map whose key is the bundle's *statistics*, an object that keeps
-changing while it is in the map. A look-up for a bundle finds an entry only if two values equal the bundle's statistics:
-those stored in the entry, and the current ones of the entry's own bundle. So an entry is lost with the next report, and
-bundles with equal statistics share an entry. `look_up` and `put` do exactly that. After the fix the key is the bundle's
-name.
+changing while it is in the map. A look-up finds an entry only if the statistics of the bundle in question equal both
+the statistics stored in the entry and the current statistics of the bundle that the entry was made for. So an entry is
+lost with the next report, and bundles with equal statistics share an entry. With `Java`, the strategy finds and loses
+entries in the same way. After the fix the key is the bundle's name.
 
 Memory. `Java` looks up by statistics: a list of entries [bundle (empty once it is gone), statistics at the time of the
 entry, the bundle's latest statistics, destination]. `Corrected` looks up by name: a mapping from bundle to destination.
@@ -209,8 +209,8 @@ DEFECTS = (
     ),
     Defect("A broker's only bundle may leave it, which only moves the hot spot.", "The only bundle stays."),
     Defect(
-        "Any of four counters lets a pair act: a broker that has long been idle makes another one shed after its"
-        " first busy cycle.",
+        "Any of the pair's four counters lets it act: those of a broker that has long been idle make its partner shed"
+        " in the partner's first busy cycle.",
         "The counters of the busier broker decide.",
     ),
 )

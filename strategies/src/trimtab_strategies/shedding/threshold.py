@@ -11,7 +11,7 @@ busiest broker sheds t / 2 of its throughput.
 
 When it helps. In any cluster of similar brokers. This shedder is Pulsar's default up to 4.x, so many people know how it
 behaves.
-When it hurts. With few brokers: one hot broker raises the average, so two brokers at 90 and 50 % stay as they are. With
+When it hurts. With few brokers: one hot broker raises the average, so two brokers at 90 and 72 % stay as they are. With
 a single large bundle. After a burst: smoothed usage lags, and a broker that is no longer busy continues to shed.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.impl.ThresholdShedder`, with equal decisions. One difference:

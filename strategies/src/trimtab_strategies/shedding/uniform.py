@@ -59,7 +59,7 @@ DEFECTS = (
         "Amounts are exact.",
     ),
     Defect(
-        "When message rates differ too much but no bundle can be moved because of them, bytes are ignored.",
+        "When message rates differ too much, but no bundle can move to even them out, bytes are not tried.",
         "Then bytes are tried.",
     ),
     Defect("Bundles without any traffic are unloaded as well: they always fit.", "Bundles without traffic stay."),

@@ -46,7 +46,7 @@ class FakePulsar(InMemoryPulsar):
     clients:  whether every topic has a client, so that a released bundle is taken immediately.
     token:    the token that each request must have.
     tls:      TLS context of the brokers.
-    apart:    whether ids differ from the addresses that answer, as for brokers that also serve HTTP.
+    apart:    whether ids differ from the addresses that answer, as with TLS, where an id names the port for HTTP.
     thieves:  bundle -> the brokers that take it at the next unloads instead of the destination.
     failures: answers (status, text) to the next unloads.
     dying:    ids that become inactive with the first failure.

@@ -6,20 +6,20 @@ bundle that is too large still moves if the lowest broker can give enough back: 
 until the predicted spread is small enough.
 
 Formula. u = weighted maximum of the resources' percent, heap included; L = history * L + (1 - history) * u, once per
-snapshot; a, s = mean and standard deviation of L. A cycle is a hit when s > target, or the lowest has L < a * m or
-a smoothed throughput below m times that of the top (m = half the target, at most 0.5), or the top has L above the
-overload threshold and above a + target. It acts at the `hit_count`-th hit in a row. The top gives
-T * (L_top - L_low) / 2 / L_top of its throughput T. After a swap both brokers must be below T, the low one not above
-the top one, and the top one below 3/4 of T.
+snapshot; a, s = mean and standard deviation of L. A cycle is a hit in three cases: (1) s > target; (2) the lowest
+broker has L < a * m, or its smoothed throughput is below m times that of the top broker (m = half the target, at most
+0.5); (3) the top broker has L above the overload threshold and above a + target. It acts at the `hit_count`-th hit in a
+row. The top broker gives T * (L_top - L_low) / 2 / L_top of its throughput T. After a swap the throughput of both must
+be below T, that of the lowest at most that of the top, and that of the top below 3/4 of T.
 
 When it helps. With large bundles, because it names destinations and swaps. It makes few moves per cycle, each with a
 known destination. When it hurts. It uses only the few reported bundles. One broker that has just given bundles away
 stops all shedding. In a large cluster a single hot broker hardly changes the deviation.
 
-Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all `DEFECTS`;
-`Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given back in
-a swap either, and the lowest broker is chosen among those that may receive bundles. Brokers with equal usage are
-ordered by name. The delay counts from the decision, because the shedder does not see when moves land.
+Compatibility. `Java` decides as Pulsar does, with the side effect of its debug mode (`debug_mode`) and all known
+defects; `Corrected` fixes them. Two rules differ from Pulsar in both forms: a bundle that may not move now is not given
+back in a swap either, and the lowest broker is chosen among those that may receive bundles. Brokers with equal usage
+are ordered by name. The delay counts from the decision, because the shedder does not see when moves land.
 
 Source. Pulsar 4.2.4 `org.apache.pulsar.broker.loadbalance.extensions.scheduler.TransferShedder`, with equal decisions.
 """
@@ -159,8 +159,8 @@ DEFECTS = (
         "Only brokers that gave or took bundles rest.",
     ),
     Defect(
-        "Bundles are ordered by steps of inbound bytes, then of outbound bytes, so the heaviest may be missing from"
-        " the report.",
+        "Bundles are ordered by inbound bytes in coarse steps, then by outbound bytes in coarse steps, so the heaviest"
+        " may be missing from the report.",
         "They are ordered by their throughput.",
     ),
     Defect("A balanced cluster is reported as HitCount.", "It is reported as Balanced."),

@@ -3,9 +3,9 @@
 The samples are kept in a ring, a list with a maximum number of rows: when it is full, a new row drops the oldest. What
 clients wanted is the measured load, and on a full machine also its hidden demand (see `demand`).
 
-A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a number of rows is
-the same time at every interval of the cycles. Rows older than the ring's span are dropped, because after a gap old
-minutes show nothing.
+A row is one minute. Cycles that come more often than once a minute are averaged into one row. So a given number of rows
+covers the same time, whatever the interval between cycles is. Rows older than the ring's span are dropped, because
+after a gap old minutes show nothing.
 
 The ring returns its own arrays, not copies. So they are read-only. Each minute of the bundles is an array of 32-bit
 floats, which all later cycles share: 2 MB for 180,000 bundles.
@@ -86,7 +86,7 @@ _NOTHING = RecentSamples(np.empty(0), (), np.empty((0, 0)), np.empty((0, 0, len(
 
 @dataclass
 class SampleRing:
-    """Collects the samples of each cycle. It matches rows by name, so bundles and brokers may come, go and change rows.
+    """Collects the samples of each cycle. It matches bundles and brokers by name: they may come, go and change order.
 
     rows: number of minutes that it keeps.
     averaged: whether the ring starts with the bundles' short averages in place of the minutes before the first sample.
@@ -153,8 +153,8 @@ class SampleRing:
     def fill(self, cycles: Iterable[CycleSamples]) -> None:
         """Add past `cycles` where the ring has no row within `NEW_ROW`. They replace assumed rows.
 
-        These rows show how long load has lasted. They do not show which load is usual. Otherwise all load that began
-        after these rows would count as unusual.
+        These rows show how long load has lasted. They are not used to learn which load is usual: all load that began
+        after them would then count as unusual.
         """
         own = range(self._recent.assumed, len(self))
         free = [one for one in cycles if all(abs(one.time - self._starts[row]) >= NEW_ROW for row in own)]
@@ -175,7 +175,7 @@ class SampleRing:
         self._recent = _NOTHING
 
     def _row(self, row: int) -> CycleSamples:
-        """A row as the samples of one cycle, at the start of the row."""
+        """A row as the samples of one cycle, whose time is the start of the row."""
         recent = self._recent
         return CycleSamples(
             self._starts[row], self._bundles, self._brokers, recent.bundles[row], recent.cpu[row], recent.traffic[row]
@@ -239,7 +239,7 @@ class SampleRing:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The position of each name of the new rows in the former rows, and in the cycle that is added; -1 if absent.
+    """Positions of the ring's names among its former names, and among those of the added cycle; -1 if absent.
 
     None if the names are the same.
     """
@@ -254,7 +254,10 @@ class _Places:
     def rows(
         self, before: Sequence[AnyFloats] | AnyFloats, kept: Sequence[int], sample: AnyFloats, count: int
     ) -> tuple[AnyFloats, ...]:
-        """The rows `kept` of `before`, (x, ...) each, and `sample` (x, ...), the last of `count` samples of its row."""
+        """The rows `kept` of `before`, with `sample` added. Rows and `sample`: (x, ...).
+
+        count: samples in the row of `sample`: 1 begins a new row, more average it into the last row, 0 leaves it out.
+        """
         rows = [_taken(before[old], self.before) for old in kept]
         if count:
             newest = _taken(sample, self.cycle)

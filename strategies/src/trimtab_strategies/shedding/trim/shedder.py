@@ -21,14 +21,14 @@ A plan is scored: three minutes later the CPU that it predicted for each broker 
 last 20 predictions of the last 24 hours count. If there are at least 10, and fewer than 70 % are within 3 points, the
 next plans make half as many moves, or fewer, until enough predictions are right.
 
-A broker with hardly any bundles is filled after two minutes, at any usage. If the level of the cluster is below
-`floor`, Trim plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
+A broker with hardly any bundles is filled after two minutes, even if the level of the cluster is below `floor`. Trim
+then plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
-Source. Trimtab's own. Memory: see `model`, `cause` and `scores`. For rollouts: ``seen``, the names of the brokers of
-the last decision, and ``departures``, the epoch seconds and name of each broker that left. Also ``filling``, the names
-of the brokers that the last plan filled.
+Source. Trimtab's own. Memory: what `model.py`, `cause.py` and `scores.py` describe. For rollouts: ``seen``, the names
+of the brokers of the last decision, and ``departures``, the epoch seconds and name of each broker that left. Also
+``filling``, the names of the brokers that the last plan filled.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class TrimParams(StrategyParams):
     """Percentage points between the broker farthest above its target and the broker farthest below its own. If the two
     stay at least this far apart, that is a cause to act."""
     price: Annotated[float, Field(gt=0, le=100000)] = 430
-    """The move of an average bundle must gain at least this value, divided by the number of bundles per broker. The
+    """The move of an average bundle must gain at least `price` / N, where N is the number of bundles per broker. The
     gain is in points squared. A higher price leads to fewer moves and a less even load."""
     worth: Annotated[float, Field(gt=0, le=100000)] = 300
-    """For each average bundle that it moves, a plan must save at least this value, divided by the number of bundles per
-    broker. The saving is in point-minutes: what the plan takes off the usage of busy brokers, times the minutes that
-    the difference will probably last. With a higher value Trim waits longer."""
+    """For each average bundle that it moves, a plan must save at least `worth` / N, where N is the number of bundles
+    per broker. The saving is in point-minutes: what the plan takes off the usage of busy brokers, times the minutes
+    that the difference will probably last. With a higher value Trim waits longer."""
     fixed_percent: Percent = 75
     """Percent of a bundle's price that does not depend on its clients. A lower value leads to more moves, but fewer
     disconnected clients."""

@@ -4,16 +4,17 @@ Idea. A bundle with which even the idlest broker would be well above the level m
 disconnects its clients each time. Here it is cut in one step, between its topics, and the children are placed in the
 same plan.
 
-Formula. A bundle is split when it alone adds at least `least` points to an average broker, and every broker with it
-would be `above` points above the level, in the last two minutes of the replay (on a full machine in the last one). The
-owner is one of these brokers. So a bundle stays whole if its owner is not that far above the level. The number of
-children is ceil(load / max(6 points, 0.3 of the level)). The bundle is cut so that its topics' load is divided evenly.
-If a single topic carries more than `hot_topic_percent` of the load, a split does not help: add partitions.
+Formula. A bundle is split when two things hold throughout the last two minutes of the replay: it alone adds at least
+`least` points to an average broker, and every broker with it, also its owner, would be `above` points above the level.
+If its broker is at full CPU, the last minute is enough. A bundle stays whole if its owner is not that far above the
+level. The number of children is ceil(load / max(6 points, 0.3 of the level)). The bundle is cut so that its topics'
+load is divided evenly. If a single topic carries more than `hot_topic_percent` of the load, a split does not help: add
+partitions.
 
 When it helps. A tenant that outgrows a broker. When it hurts. Load that comes and goes, because a split can't be
 undone.
 
-Source. Trimtab's own. Memory: what the model stores, see `model`.
+Source. Trimtab's own. Memory: what `model.py` describes.
 """
 
 from __future__ import annotations

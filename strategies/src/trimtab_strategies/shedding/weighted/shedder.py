@@ -30,7 +30,8 @@ While a broker is outside the dead band and its average has not followed yet, th
 now and its average. Averages of errors begin at 0, so a first sample moves nothing, even after a change of leader.
 
 Source. Hermes 2.21.0, `pl.allegro.tech.hermes.consumers.supervisor.workload.weighted.WeightedWorkBalancer`. The other
-modules of this package contain the rules, also for work that needs several consumers.
+modules of this package contain the rules in the words of Hermes: a task is a bundle, a consumer is a broker. They also
+support tasks that need several consumers.
 """
 
 from __future__ import annotations
