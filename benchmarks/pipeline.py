@@ -8,13 +8,15 @@ bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy
 
     S   10 brokers,  1,000 bundles        start         from process start to the end of the first real cycle
     L  100 brokers, 60,000 bundles        prometheus    seconds in the slower of two tasks: HTTP, parsing, pivoting
-    T  as L, but with the metrics of      spark         the rest of the job
+    T  as L, but with the metrics of      compute       the rest of the job
        1,000,000 topics instead           memory        MB: this program, the JVM, the JVM's Python workers (PSS)
                                           refresh       a broker refresh
+                                          stall         ms that an event loop in this program is late, at most
 
     --on connect   only on a Spark Connect server that already runs in its own process (--on embedded: only without one)
     --on worker    only on a standalone cluster with a worker of one core, and the driver in the program; --on workers:
                    with two workers. On one machine, driver and workers share its cores
+    --on none      only without Spark: threads of the program measure
     --soak N       then N cycles without lower bounds: p50, p95, mean processor time, and memory at the start, in the
                    middle, at the end
     --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
@@ -44,8 +46,9 @@ import topics_to_bundles
 from bare_fetch import BareFetch
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
+from stalls import heartbeat_beside
 from trimtab_pipeline.api import LoadSource, Observation, Topology
-from trimtab_pipeline.factory import spark_sources
+from trimtab_pipeline.factory import direct_sources, spark_sources
 from trimtab_testbed.servers.processes import children, descendants, processor_seconds
 from trimtab_testbed.servers.spark import ConnectServer, SparkCluster
 
@@ -104,7 +107,8 @@ def _size(pid: int, file: str, field: str) -> int:
 
 WORKERS = {"worker": 1, "workers": 2}
 """Engines on a standalone cluster -> number of its workers."""
-ENGINES = ("embedded", "connect", *WORKERS)
+NO_SPARK = "none"
+ENGINES = ("embedded", NO_SPARK, "connect", *WORKERS)
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (8, 5)}
 """Number of cycles to warm up, and of measured cycles."""
@@ -205,7 +209,11 @@ def measured(job: Job) -> dict[str, Any]:
     fleet = Fleet.of(SIZES[job.size])
     topology, settings = fleet.topology(), fleet.settings(job.url)
     made = time.time()
-    sources = spark_sources(Path(job.history), master=job.master, deadline=300)
+    history = Path(job.history)
+    if job.master == NO_SPARK:
+        sources = direct_sources(history)
+    else:
+        sources = spark_sources(history, master=job.master, deadline=300)
     try:
         sources.warm_up().result()
         warm = time.time()
@@ -213,7 +221,8 @@ def measured(job: Job) -> dict[str, Any]:
         first, _ = program.cycle()
         start = {"load": ready - job.started, "spark_and_dry_cycles": warm - made, "first_cycle": first}
         used = processor_time(job.roots)
-        with closing(Reference(SIZES[job.size], job.url)) as reference, closing(BareFetch(job.url, job.bodies)) as bare:
+        reference, bare = Reference(SIZES[job.size], job.url), BareFetch(job.url, job.bodies)
+        with closing(reference), closing(bare), heartbeat_beside() as heart:
             run = program.beside(reference, bare)
         brokers = fleet.brokers_alone.topology()
         refreshes = [program.refresh(brokers) for _ in range(15)][4:]
@@ -225,6 +234,7 @@ def measured(job: Job) -> dict[str, Any]:
         "start": _rounded(start | {"all": sum(start.values()), "processor_time": used}),
         "refresh": np.median(refreshes, axis=0).round(3).tolist(),
         "memory": held,
+        "stall": _rounded(heart.worst()),
         "soak": soaked,
     }
 
@@ -267,7 +277,9 @@ def in_a_program(job: Job) -> dict[str, Any]:
 @contextmanager
 def engine(name: str, folder: Path) -> Iterator[tuple[str, list[int]]]:
     """The master for the program, and the processes that work for it, as in `memory`."""
-    if name == "embedded":
+    if name == NO_SPARK:
+        yield NO_SPARK, []
+    elif name == "embedded":
         yield f"local[{SHARDS}]", []
     elif name == "connect":
         with ConnectServer(folder, memory="700m", lasting=True) as server:
@@ -308,6 +320,7 @@ def told(figures: Mapping[str, Any]) -> str:
         f"{figures['size']} on {figures['on']}: {cycle}, {floors}",
         f"    processor time, cycle: {figures['processor_time']}; broker refresh {refresh} s (processor time {used})",
         f"    start {start['all']} s: {start}; memory: {held}; load average {figures['load_average']}",
+        f"    stall: {figures['stall']}",
     ]
     if soaked := figures["soak"]:
         lines.append(f"    soak {soaked}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,3 +60,20 @@ async def heartbeat() -> AsyncIterator[Heart]:
         yield heart
     finally:
         task.cancel()
+
+
+@contextmanager
+def heartbeat_beside() -> Iterator[Heart]:
+    """A heart that beats in an event loop of its own, in another thread, while the block runs."""
+    heart, loop = Heart(), asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    beating = asyncio.run_coroutine_threadsafe(heart.beat(), loop)
+    try:
+        yield heart
+    finally:
+        beating.cancel()
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(BEAT), loop).result()  # until it has ended
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

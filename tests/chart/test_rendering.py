@@ -212,6 +212,7 @@ def test_spark_is_where_it_was_asked_for(offline: Runner) -> None:
 
     assert spark({}) == "local[2]"
     assert spark({"spark": {"mode": "sidecar", "sidecar": {"port": 15010}}}) == "sc://127.0.0.1:15010"
+    assert spark({"spark": {"mode": "none"}, "resources": {"limits": {"memory": "512Mi"}}}) == "none"
     shared = {"volume": "claim", "existingClaim": "shared"}
     remote = {"mode": "remote", "remote": {"url": "sc://spark:15002"}}
     assert spark({"spark": remote}) == "sc://spark:15002", "no volume is shared with it"

@@ -81,10 +81,10 @@ def test_two_clusters_are_balanced_with_rights_in_their_namespaces_alone(release
 
 @pytest.mark.apiserver
 @pytest.mark.prometheus
-@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_namespace_is_managed_from_its_first_policy_on(release: ScopedRelease) -> None:
-    release.install(watchAllNamespaces=True)
+    release.install(watchAllNamespaces=True, spark={"mode": "none"})
     release.start_brokers()
     release.apply_policy("orders")
     release.start_operator()

@@ -114,13 +114,13 @@ def test_the_best_plan_needs_the_solver(measuring: Installation) -> None:
 
 STARTS_SPARK = """\
 import argparse, sys
-from trimtab_operator.cli.commands.run import start_spark
+from trimtab_operator.cli.commands.run import load_sources
 from trimtab_operator.cli.main import main
 class Verb:
     name, module = "mine", "mine"
     def load(self):
         def register(subparsers):
-            subparsers.add_parser("mine").set_defaults(run=lambda _: start_spark("history", "local[1]"))
+            subparsers.add_parser("mine").set_defaults(run=lambda _: load_sources("history", "local[1]"))
         return register
 sys.exit(main(["mine"], plugins=[Verb()]))
 """

@@ -70,7 +70,7 @@ HALVED = "fleet-telemetry-0x00000000-0x08000000"
 PATCHED = "fleet-telemetry-0x30000000-0x38000000"
 """The bundle that README.md moves by hand."""
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def commands(page: Path, *, run: bool) -> list[tuple[Block, str]]:

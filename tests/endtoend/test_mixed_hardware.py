@@ -1,4 +1,4 @@
-"""Brokers of unequal strength, which no setting declares, on a whole cluster: real API server, Prometheus, Spark."""
+"""Brokers of unequal strength, which no setting declares, on a whole cluster, measured without Spark."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from small_cluster import API, SmallCluster, until
 from trimtab_testbed.programs.find import KubeBinaries
+from trimtab_testbed.servers.processes import children
 from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, ClusterScenario, NamespaceShape, brokers
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long]
 
 STRONG = "pulsar-broker-2"
 POINTS = 10.0
@@ -38,7 +39,7 @@ def level(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
     """A cluster of its own: four equal brokers."""
-    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL, spark="none") as stage:
         yield stage
 
 
@@ -66,6 +67,7 @@ def cycles_at_rest(stage: SmallCluster, count: int) -> bool:
 def test_a_machine_twice_as_strong_gets_twice_the_load_and_then_nothing_moves(level: SmallCluster) -> None:
     level.apply_policy(**{**LEVEL.policy, "interval": "2s", "shedder": QUICK})
     level.wait_condition("Ready", "True", within=90)
+    assert not children().get(level.operator.pid), "neither a JVM nor Python workers"
     until("all brokers have a weight", lambda: len(weights(level)) == 4)
     first = level.desired_owners()
     level.wait_cycles(REST)

@@ -12,7 +12,7 @@ from small_cluster import until
 from stateful_set_cluster import STARTS_WITHIN, StatefulSetCluster, level
 from trimtab_testbed.servers.kube import ControlPlane
 
-pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.controllers, pytest.mark.prometheus, pytest.mark.long]
 
 BROKERS, BUNDLES = 8, 32
 COARSE = {"type": "ThresholdShedder", "thresholdShedder": {"threshold": 25, "historyPercent": 0, "minThroughput": 0}}

@@ -102,7 +102,8 @@ def asked(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Asked]:
     """The demo, played by a person who approves first, and then tries other shedders."""
-    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("observed"), DEMO) as stage:
+    folder = tmp_path_factory.mktemp("observed")
+    with SmallCluster(kube_binaries, prometheus_binary, folder, DEMO, spark="none") as stage:
         address = stage.operator.url.removeprefix("http://")
         scraped = Target(address, {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"})
         stage.prometheus.set_targets([*stage.world.targets, scraped])
@@ -158,7 +159,7 @@ def counted(stage: SmallCluster, metric: str) -> float:
 
 
 LIVE = [
-    *(pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long),
+    *(pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long),
     pytest.mark.timeout(1200),  # the first test waits for the whole scenario
 ]
 

@@ -11,10 +11,17 @@ import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
-from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import (
+    DecisionEntry,
+    KeepsDecisions,
+    KeepsFacts,
+    PrometheusSettings,
+    SourceUnavailableError,
+)
 from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_strategies.model import RATE_IN
 
 
 @pytest.fixture
@@ -58,6 +65,31 @@ def test_a_server_that_does_not_answer_is_reported(fake: FakePrometheus, direct:
     source = direct.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=0.5))
     with pytest.raises(SourceUnavailableError, match="nothing could be measured"):
         snapshot(source)
+
+
+def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
+    fake: FakePrometheus, direct: DirectLoadSources
+) -> None:
+    source = direct.open("tests/damaged", PrometheusSettings(fake.url, "pulsar"))
+    snapshot(source)
+    snapshot(source, AT + 60)
+    newest = max(Path(direct.history_dir, "state/tests/damaged/bundles").glob("*.parquet"))
+    newest.write_bytes(newest.read_bytes()[:-30])
+    with pytest.raises(SourceUnavailableError):
+        snapshot(source, AT + 120)
+    assert snapshot(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
+    assert newest.with_name(f"_{newest.stem}.bad").exists()
+
+
+def test_the_history_also_has_decisions_and_policies(tmp_path: Path) -> None:
+    made = direct_sources(tmp_path)
+    assert isinstance(made, KeepsDecisions)
+    assert isinstance(made, KeepsFacts)
+    made.keep_decisions("tests/direct", AT, [DecisionEntry(AT, "Balanced", 0, "{}")])
+    made.keep_policy("tests/direct", AT, {"mode": "DryRun"}, {})
+    made.close()
+    for kind in ("decisions", "policies"):
+        assert list(tmp_path.glob(f"history/{kind}/policy=tests.direct/**/*.parquet")), kind
 
 
 def test_a_policys_name_leads_nowhere_else(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_samples_become_a_snapshot_in_the_topologys_rows(fake: FakePrometheus, o
     assert load.bundles.sessions.tolist() == [9.0, 9.0]
     assert not load.quality.partial
     assert not load.quality.dropped
-    assert set(observation.seconds) == {"prometheus", "spark", "write", "align"}
+    assert set(observation.seconds) == {"prometheus", "compute", "write", "align"}
 
 
 def test_every_query_is_asked_as_of_the_evaluation_time(fake: FakePrometheus, observing: Observing) -> None:

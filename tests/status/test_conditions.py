@@ -48,7 +48,7 @@ def result(**changes: Any) -> CycleResult:
     if (found := changes.get("plan")) is not None:
         load, names = changes.get("load"), changes.get("names", {})
         changes["proposal"] = Proposal.of(found, load, names=names, generation=3, made_at=0.0).shown()
-    return CycleResult(**{"started": 0.0, "seconds": {"spark": 0.5}, "generation": 3, **changes})
+    return CycleResult(**{"started": 0.0, "seconds": {"compute": 0.5}, "generation": 3, **changes})
 
 
 def by_type(found: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -169,12 +169,12 @@ def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
 
 
 def test_a_status_keeps_nothing_of_the_cycle_before() -> None:
-    before = {"lastCycle": {"heldBack": {"NoBrokers": 2}, "phases": {"spark": 1.0}}}
+    before = {"lastCycle": {"heldBack": {"NoBrokers": 2}, "phases": {"compute": 1.0}}}
 
     cycle = policy_status(result(plan=plan(), seconds={"decide": 0.1}), before, in_flight=0)["lastCycle"]
 
     assert cycle["heldBack"] == {"NoBrokers": None}
-    assert cycle["phases"] == {"spark": None, "decide": 0.1}
+    assert cycle["phases"] == {"compute": None, "decide": 0.1}
 
 
 def test_conditions_of_others_are_kept() -> None:

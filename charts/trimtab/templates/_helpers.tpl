@@ -243,13 +243,15 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
-{{- /* What Spark is told: local[N], the sidecar, or a URL (from a Secret by way of the environment). */}}
+{{- /* Where Spark runs: local[N], the sidecar, a URL (from a Secret by way of the environment), or none. */}}
 {{- define "trimtab.spark" -}}
 {{- with .Values.spark }}
 {{- if eq .mode "embedded" }}
 {{- printf "local[%d]" (int .cores) }}
 {{- else if eq .mode "sidecar" }}
 {{- printf "sc://127.0.0.1:%d" (int .sidecar.port) }}
+{{- else if eq .mode "none" }}
+{{- "none" }}
 {{- else if .remote.secret }}
 {{- "$(TRIMTAB_SPARK_URL)" }}
 {{- else }}
@@ -291,7 +293,7 @@ subjects:
 {{- end }}
 {{- $sidecar := eq .spark.mode "sidecar" }}
 {{- $limit := dig "limits" "memory" "" (ternary .spark.sidecar.resources .resources $sidecar) | toString }}
-{{- if and (ne .spark.mode "remote") (regexMatch "^[0-9.]+[KMGT]i$" $limit) (gt (mulf 1024 (add $mebibytes 450)) (include "trimtab.kibibytes" $limit | float64)) }}
+{{- if and (has .spark.mode (list "embedded" "sidecar")) (regexMatch "^[0-9.]+[KMGT]i$" $limit) (gt (mulf 1024 (add $mebibytes 450)) (include "trimtab.kibibytes" $limit | float64)) }}
 {{- fail (printf "spark.memory is %s, and the JVM takes 450 MB more, but %s is %s: lower the first or raise the second" .spark.memory (ternary "spark.sidecar.resources.limits.memory" "resources.limits.memory" $sidecar) $limit) }}
 {{- end }}
 {{- $policies := max 1 (len (default list .policies)) }}

@@ -32,14 +32,14 @@ def spark_sources(
     return SparkLoadSources(history_dir, master=master, memory=memory, deadline=deadline, retention=retention)
 
 
-def direct_sources(history_dir: Place) -> LoadSources:
-    """Sources without Java, for occasional measurements: threads of this process run the tasks.
+def direct_sources(history_dir: Place, *, retention: Retention = KEEP_A_DAY) -> LoadSources:
+    """Sources without Spark and Java: threads of this process measure. The figures are the same as on Spark.
 
-    The figures are the same as on Spark. history_dir: as in `spark_sources`.
+    history_dir, retention: as in `spark_sources`.
     """
     from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, starts no Spark)
 
-    return DirectLoadSources(history_dir, deadline=60.0)
+    return DirectLoadSources(history_dir, deadline=60.0, retention=retention)
 
 
 def task_pool(master: str, memory: str = "700m") -> TaskPool:

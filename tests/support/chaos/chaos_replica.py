@@ -95,5 +95,5 @@ def _sources(file: Path) -> Any:
 
 
 if __name__ == "__main__":
-    run.start_spark = _sources(Path(sys.argv[1]))
+    run.load_sources = _sources(Path(sys.argv[1]))
     sys.exit(main(sys.argv[2:]))

@@ -100,7 +100,7 @@ class DocumentedCluster:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait until the process exits. If Spark is just starting, the start may finish first."""
+    """Wait until the process exits."""
     try:
         process.wait(300)
     except subprocess.TimeoutExpired:
@@ -112,7 +112,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[DocumentedCluster]:
     """Start the demo's cluster, its operator and its policy; stop everything in the end."""
-    world = DemoCluster(scenario, work_dir, lambda _: None)
+    world = DemoCluster(scenario, work_dir, lambda _: None, spark="none")
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
         yield DocumentedCluster(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))

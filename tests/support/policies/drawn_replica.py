@@ -65,5 +65,5 @@ def _drawn_sources(*_: Any) -> StaticSources:
 
 
 if __name__ == "__main__":
-    run.start_spark = _drawn_sources
+    run.load_sources = _drawn_sources
     sys.exit(main())

@@ -126,7 +126,7 @@ class OperatorProcess:
 class SmallCluster:
     """Context manager. Three brokers with eight bundles, far from level, unless another `scenario` is given.
 
-    The test applies a policy.
+    The test applies a policy. spark: as in ``trimtab run --spark``.
     """
 
     def __init__(
@@ -135,8 +135,10 @@ class SmallCluster:
         prometheus: Path,
         work_dir: Path,
         scenario: ClusterScenario = SCENARIOS["uneven-8"],
+        *,
+        spark: str = "local[*]",
     ) -> None:
-        self.dir, self.scenario = work_dir, scenario
+        self.dir, self.scenario, self._options = work_dir, scenario, {"--spark": spark}
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)
         self._prometheus_program = prometheus
         self._open: list[Any] = []
@@ -175,7 +177,8 @@ class SmallCluster:
         world.wait_until_owned()
         self.first_owners = self.owners()
         self._first_bundles = world.bundles()
-        self.operator = OperatorProcess(shipped_kubeconfig(self.control_plane), self.dir).start()
+        self.operator = OperatorProcess(shipped_kubeconfig(self.control_plane), self.dir, options=self._options)
+        self.operator.start()
         self._open.append(self.operator)
 
     def _open_plane(self) -> None:

@@ -1,41 +1,32 @@
 """`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
 
-It is used for a single measurement, as in `trimtab observe`, and for the refreshes of brokers between two cycles. The
-figures are the same as on Spark, but starting Spark would take ten times as long as the measurement. Each measurement
-has its own threads, so it waits for no other. They are daemon threads, so the program's exit does not wait for a server
-that does not answer.
+It is used by ``trimtab run --spark none``, for a single measurement, as in `trimtab observe`, and for the refreshes of
+brokers between two cycles. The figures are the same as on Spark. Each measurement has its own threads, so it waits for
+no other. They are daemon threads, so the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 
-from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import KEEP_A_DAY, Retention, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
-from trimtab_pipeline.history.recalled_samples import recalled_samples
-from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import measure
-from trimtab_pipeline.sources.policy import PolicySource, T, Wanted
+from trimtab_pipeline.sources.policy import T, Wanted
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.settings import SparkSettings
-from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 
-class DirectLoadSources:
-    """A source per policy, with its history below `history_dir`. deadline: seconds that a measurement may take."""
+class DirectLoadSources(PolicySources):
+    """A source per policy, whose measurements run on threads of this process. Arguments: as of `SparkLoadSources`."""
 
-    def __init__(self, history_dir: Place, *, deadline: float = 60.0) -> None:
-        self._history_dir, self._deadline = history_dir, deadline
-        self._runner = DirectRunner()
-        self._background = HistoryTidier()
-
-    def open(self, policy: str, settings: PrometheusSettings) -> PolicySource:
-        """A source for `policy`. Raises `ValueError` as `HistoryWriter` does, or for an unknown preset."""
-        writer = HistoryWriter(self._history_dir, policy, KEEP_A_DAY, self._background)
-        return PolicySource(policy, settings, self._deadline, writer, cycles=self._runner, refreshes=self._runner)
+    def __init__(self, history_dir: Place, *, deadline: float = 60.0, retention: Retention = KEEP_A_DAY) -> None:
+        self._runner = runner = DirectRunner()
+        super().__init__(history_dir, cycles=runner, refreshes=runner, deadline=deadline, retention=retention)
 
     def warm_up(self) -> Future[None]:
         """Do nothing: there is nothing to warm up."""
@@ -43,14 +34,10 @@ class DirectLoadSources:
         warm.set_result(None)
         return warm
 
-    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
-        """See `RecallsSamples`."""
-        return recalled_samples(self._history_dir, policy, begin, end)
-
     def close(self) -> None:
         """Refuse further measurements. Idempotent."""
         self._runner.close()
-        self._background.close()
+        self._tidier.close()
 
 
 class DirectRunner:
@@ -78,9 +65,13 @@ class DirectRunner:
 
     def _measured(self, wanted: Wanted[T], outcome: Future[T]) -> T:
         if self._closed or self._engine_closed():
-            raise SourceUnavailableError("the Spark session was closed")
+            raise SourceUnavailableError("the operator is stopping")
         one = wanted.prepared()
-        measured = measure([one], DirectStages(self._parallelism, outcome.done), bundles=wanted.bundles)[one.name]
+        try:
+            measured = measure([one], DirectStages(self._parallelism, outcome.done), bundles=wanted.bundles)[one.name]
+        except Exception:
+            wanted.failed()
+            raise
         if isinstance(measured, SourceUnavailableError):
             raise measured
         return wanted.finished(measured)

@@ -240,7 +240,7 @@ class PolicySource:
         clock.append(time.perf_counter())
         seconds = {
             "prometheus": measured.reading,
-            "spark" if wanted.bundles else "align": measured.seconds - measured.reading,
+            "compute" if wanted.bundles else "align": measured.seconds - measured.reading,
         }
         seconds["align"] = seconds.get("align", 0.0) + clock[1] - clock[0]
         signals = shown(measured.brokers, wanted.topology)

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import reduce
 from threading import Lock
@@ -22,33 +22,23 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from trimtab_pipeline.api import (
-    KEEP_A_DAY,
-    DecisionEntry,
-    Fact,
-    PrometheusSettings,
-    Retention,
-    SourceUnavailableError,
-    Topology,
-)
-from trimtab_pipeline.history.decisions import DecisionHistories
+from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, Retention, SourceUnavailableError, Topology
 from trimtab_pipeline.history.location import Place
-from trimtab_pipeline.history.recalled_samples import recalled_samples
-from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
+from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.read_request import ReadRequest
 from trimtab_pipeline.prometheus.sample_reader import samples
 from trimtab_pipeline.prometheus.shard_reader import DRY_URL
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.sources.direct import DirectRunner
 from trimtab_pipeline.sources.measurement import Outcome, measure
-from trimtab_pipeline.sources.policy import PolicySource, T, Wanted
+from trimtab_pipeline.sources.policy import T, Wanted
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_pipeline.transform.brokers import expected_samples, joined
 from trimtab_pipeline.transform.frames import broker_load, bundle_load
 from trimtab_pipeline.transform.relations import STATE, table
-from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 _COLLECT_EVERY = 5
 """Batches between garbage collections. Py4J's objects refer to themselves. So the JVM can drop their plans (5 MB per
@@ -59,7 +49,7 @@ _Waiting = tuple[Wanted[Any], Future[Any]]
 _NEVER = math.inf  # seconds: each measurement has a deadline of its own
 
 
-class SparkLoadSources:
+class SparkLoadSources(PolicySources):
     """One Spark session, and a source per policy on it.
 
     history_dir: folder or URI of the histories of all policies.
@@ -77,59 +67,27 @@ class SparkLoadSources:
         deadline: float = 60.0,
         retention: Retention = KEEP_A_DAY,
     ) -> None:
-        self.history_dir = history_dir
-        self._deadline, self._retention = deadline, retention
-        self._engine = Engine(SparkSettings(master, memory))
-        self._cycles = SparkRunner(self._engine)
-        self._refreshes = self._cycles if self._engine.settings.remote else DirectRunner(lambda: self._engine.closed)
-        self._background = HistoryTidier()
-        self._decisions = DecisionHistories(history_dir)
-
-    def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> PolicySource:
-        """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (default: the engine's).
-
-        Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
-        """
-        writer = HistoryWriter(self.history_dir, policy, self._retention, self._background)
-        return self._opened(policy, settings, writer, deadline or self._deadline)
+        self._engine = engine = Engine(SparkSettings(master, memory))
+        self._runner = runner = SparkRunner(engine)
+        refreshes = runner if engine.settings.remote else DirectRunner(lambda: engine.closed)
+        super().__init__(history_dir, cycles=runner, refreshes=refreshes, deadline=deadline, retention=retention)
 
     def warm_up(self) -> Future[None]:
         """Run a cycle without samples; otherwise the first real cycle would take some seconds longer."""
         return self._engine.run(self._dry_cycle, deadline=max(self._deadline, 120.0))
 
-    def keep_decisions(self, policy: str, at: float, entries: Sequence[DecisionEntry]) -> None:
-        """See `KeepsDecisions`."""
-        self._decisions.keep_decisions(policy, at, entries)
-
-    def write_facts(self, policy: str, at: float, facts: Iterable[Fact], complete: Collection[str] = ()) -> None:
-        """See `KeepsFacts`."""
-        self._decisions.write_facts(policy, at, facts, complete)
-
-    def keep_policy(self, policy: str, at: float, spec: Any, memory: Any) -> None:
-        """See `KeepsFacts`."""
-        self._decisions.keep_policy(policy, at, spec, memory)
-
-    def recall_samples(self, policy: str, begin: float, end: float) -> Iterator[CycleSamples]:
-        """See `RecallsSamples`."""
-        return recalled_samples(self.history_dir, policy, begin, end)
-
     def close(self) -> None:
         """Cancel what runs and stop Spark. Idempotent."""
-        self._background.close()
+        self._tidier.close()
         self._engine.close()
-
-    def _opened(
-        self, policy: str, settings: PrometheusSettings, writer: HistoryWriter, deadline: float
-    ) -> PolicySource:
-        return PolicySource(policy, settings, deadline, writer, cycles=self._cycles, refreshes=self._refreshes)
 
     def _dry_cycle(self, session: SparkSession) -> None:
         self._engine.measure(session)
         with tempfile.TemporaryDirectory(prefix="trimtab-dry-") as folder:
-            writer = HistoryWriter(folder, "dry/dry", self._retention, self._background)
+            writer = HistoryWriter(folder, "dry/dry", self._retention, self._tidier)
             source = self._opened("dry/dry", PrometheusSettings(url=DRY_URL, namespace="dry"), writer, self._deadline)
             wanted = source.wanted(_dry_topology(self._engine.parallelism), 1.0, bundles=True)
-            self._cycles.measured(session, [wanted.prepared()], bundles=True)
+            self._runner.measured(session, [wanted.prepared()], bundles=True)
 
 
 class SparkRunner:

@@ -28,11 +28,14 @@ _READY = 90.0  # seconds that the operator may take to start, Spark included
 class DemoCluster(Startable):
     """All servers of the demo, with their files in `work_dir`.
 
-    say: called with one line of text before each step. Raises `MissingToolError` or `ServerFailedError`.
+    say: called with one line of text before each step. spark: as in ``trimtab run --spark``. Raises `MissingToolError`
+    or `ServerFailedError`.
     """
 
-    def __init__(self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None]) -> None:
-        self.scenario, self.work_dir, self._say = scenario, work_dir, say
+    def __init__(
+        self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None], spark: str = "local[*]"
+    ) -> None:
+        self.scenario, self.work_dir, self._say, self._spark = scenario, work_dir, say, spark
         self._stack = ExitStack()
 
     def start(self) -> Self:
@@ -69,6 +72,7 @@ class DemoCluster(Startable):
             "--namespace": NAMESPACE,
             "--history": self.work_dir / "history",
             "--http-port": self._port,
+            "--spark": self._spark,
             "--allow-url": f"http://{HOST}:*",  # this Prometheus is not a Kubernetes Service
         }
         flags = [str(part) for pair in arguments.items() for part in pair]

@@ -45,6 +45,7 @@ def register(subparsers: Any) -> None:
         const="mixed-48",
         help="the same as --scenario mixed-48",
     )
+    parser.add_argument("--spark", default="local[*]", help="as for `trimtab run`; none: without Java (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
     parser.add_argument(
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(stderr=arguments.json)
     try:
         chosen = scenario(arguments.scenario)
-        result = run_demo(chosen, console, timeout=arguments.timeout, keep=arguments.keep)
+        result = run_demo(chosen, console, timeout=arguments.timeout, keep=arguments.keep, spark=arguments.spark)
     except (UnknownScenarioError, MissingToolError) as error:
         raise CommandError(f"demo: {error}") from error
     except ServerFailedError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from trimtab_operator.cli.commands.run import NO_SPARK
 from trimtab_strategies.model import counted
 from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot
@@ -60,20 +61,22 @@ _MEASURED = 45.0  # seconds within which all brokers must be measured
 _CLOSE = 4.0  # most percentage points between the scenario's CPU and the measured CPU, once rates have ramped up
 
 
-def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool) -> Result:
+def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool, spark: str) -> Result:
     """Run `scenario` and show it on `console` until it is solved, or `timeout` seconds after the policy was created.
 
-    keep: leave everything running afterwards until Ctrl-C. Before this function returns or raises, it stops everything.
-    Logs are kept only if the run failed or did not settle. Raises `MissingToolError` or `ServerFailedError`.
+    keep: leave everything running afterwards until Ctrl-C. spark: as in ``trimtab run --spark``. Before this function
+    returns or raises, it stops everything. Logs are kept only if the run failed or did not settle. Raises
+    `MissingToolError` or `ServerFailedError`.
     """
-    check_java()
+    if spark != NO_SPARK:
+        check_java()
     find.ensure_kube()  # may take minutes or fail, so it comes before the work folder
     find.ensure_prometheus()
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))
     say = _Voice(console)
     say(f"logs and data are in {work_dir}")
     try:
-        with DemoCluster(scenario, work_dir, say) as stage:
+        with DemoCluster(scenario, work_dir, say, spark) as stage:
             result = _play(stage, console, timeout, say)
             for line in as_lines(result):
                 say(line)

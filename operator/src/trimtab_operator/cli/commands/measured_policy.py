@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of
-from trimtab_operator.cli.commands.run import load_sources
+from trimtab_operator.cli.commands.run import NO_SPARK, load_sources
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import POLICIES, Api
@@ -41,7 +41,7 @@ def add_measuring_options(parser: argparse._ActionsContainer, *, policy: bool = 
     )
     parser.add_argument("--history", metavar="DIR", help="copy of the operator's history folder (default: none)")
     parser.add_argument(
-        "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
+        "--spark", default=NO_SPARK, help="measure with Spark: local[*], or sc://host:port (%(default)s)"
     )
     add_url_option(parser, "URLs that may receive a policy's credentials")
 

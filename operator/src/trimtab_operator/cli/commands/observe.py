@@ -19,7 +19,7 @@ from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.commands.measured_policy import check_policy
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.commands.run import load_sources
+from trimtab_operator.cli.commands.run import NO_SPARK, load_sources
 from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
     add_prometheus_options,
@@ -87,9 +87,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_cluster_flags(
         live, help_text="Kubernetes namespace of the brokers (default with --policy: the namespace of the context)"
     )
-    live.add_argument(
-        "--spark", default="", help="measure with Spark: local[*], or sc://host:port (default: without Spark)"
-    )
+    live.add_argument("--spark", default=NO_SPARK, help="measure with Spark: local[*], or sc://host:port (%(default)s)")
     add_url_option(live, "with --policy, URLs that may receive its credentials")
     add_prometheus_options(parser)
     past = parser.add_argument_group("from history")

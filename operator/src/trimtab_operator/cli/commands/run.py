@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 
 _HISTORY = "trimtab-history"
 
+NO_SPARK = "none"
+"""Value of ``--spark`` with which threads of this process measure."""
+
 LAST_PORT = 65535
 """The largest TCP port."""
 
@@ -42,9 +45,11 @@ _DESCRIPTION = """\
 Run the operator until SIGTERM or Ctrl-C: for the messaging cluster in one Kubernetes namespace, for one in each of
 several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
-It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), Java 17 or newer unless Spark runs on a Connect
-server, and a BalancingPolicy in the namespace. A new policy is in mode DryRun: it shows its plan and balances nothing.
-Without spec.pulsar, bundles without an owner, and those of a lost broker, get an owner in every mode.
+It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`) and a BalancingPolicy in the namespace. It needs
+Java 17 or newer, unless Spark runs on a Connect server or not at all (--spark none).
+
+A new policy is in mode DryRun: it shows its plan and balances nothing. Without spec.pulsar, bundles without an owner,
+and those of a lost broker, get an owner in every mode.
 
 example:
   trimtab run --namespace messaging --history /var/lib/trimtab
@@ -64,8 +69,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--spark",
         default="local[*]",
-        help="where Spark runs: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server "
-        "(%(default)s)",
+        help="where Spark runs: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server; "
+        "none: measure in this process, without Spark and Java (%(default)s)",
     )
     add_url_option(parser, "URLs that policies may use")
     parser.add_argument(
@@ -180,7 +185,7 @@ async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
     collect_seldom()
     reach = (arguments.kubeconfig, arguments.context, lease)
     async with candidate(*reach, _candidacy(arguments), metrics.observe_request) as (api, elector):
-        sources = start_spark(arguments.history, arguments.spark, retention, arguments.spark_memory)
+        sources = load_sources(arguments.history, arguments.spark, retention, arguments.spark_memory)
         try:
             await run_operator(api, options, sources, metrics, elector)
         finally:
@@ -200,20 +205,17 @@ def watched(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
     return found, default_namespace(arguments.kubeconfig, arguments.context)
 
 
-def start_spark(history: str, master: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
-    """Sources of load with their history below `history`.
+def load_sources(history: str, spark: str, retention: Retention = KEEP_A_DAY, memory: str = "700m") -> LoadSources:
+    """Sources of load with their history below `history`. spark: as in ``--spark``. memory: heap of Spark's JVM.
 
     Raises `CommandError` if Java or the client for a Connect server is missing, or if a setting is wrong.
     """
+    if spark == NO_SPARK:
+        return direct_sources(history, retention=retention)
     try:
-        return spark_sources(history, master=master, memory=memory, retention=retention)
+        return spark_sources(history, master=spark, memory=memory, retention=retention)
     except (SourceUnavailableError, ValueError) as error:
         raise CommandError(str(error)) from error
-
-
-def load_sources(history: str, master: str) -> LoadSources:
-    """Sources for single measurements: on Spark if `master` is given. Raises `CommandError` as `start_spark` does."""
-    return start_spark(history, master) if master else direct_sources(history)
 
 
 # -- messages on stderr --
