@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_pipeline.spark import session
+from trimtab_pipeline.spark.connect import ConnectedSpark
+from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_strategies.model import RATE_IN
 from trimtab_testbed.servers.spark import ConnectServer
 
@@ -217,6 +220,22 @@ def test_a_server_that_hangs_costs_cycles_leaves_no_thread_and_is_used_again_onc
     said = f"Spark did not answer for 5 s; closing the connection to the Spark Connect server {server.url}"
     assert caplog.messages.count(said) == 1
     assert threads() <= before
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+def test_giving_up_ends_the_calls_that_wait_for_a_server_that_hangs(server: ConnectServer) -> None:
+    spark, pool = ConnectedSpark(SparkSettings(server.url)), ThreadPoolExecutor(1)
+    opened = spark.start(lambda: False)
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        waiting = pool.submit(spark.lost, opened)
+        assert not wait([waiting], timeout=1).done
+        spark.give_up("it hangs")
+        assert "lost the session" in waiting.result(timeout=20)
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+        pool.shutdown()
 
 
 def threads() -> int:

@@ -41,7 +41,7 @@ class ConnectedSpark:
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings, self._address = settings, without_token(settings.master)
-        self._session: Any = None  # a ConnectSession
+        self._session: Any = None  # the newest ConnectSession
         missing = [name for name in ("grpc", "grpc_status", "zstandard") if find_spec(name) is None]
         if missing:
             raise ConnectMissingError(
@@ -55,6 +55,7 @@ class ConnectedSpark:
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
 
         session = ConnectSession(connection=DefaultChannelBuilder(self._settings.master, [_OWN_CHANNEL]))
+        self._session = session
         session.client.set_retry_policies([])
         for key, value in self._settings.sql_options().items():
             session.conf.set(key, value)
