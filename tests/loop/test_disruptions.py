@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -38,8 +39,13 @@ def test_the_bundles_of_a_deleted_broker_get_other_owners(run_policy: RunPolicy)
     run_policy(LEVEL_OF_THREE, scenario)
 
 
-def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_can_be_found(
-    run_policy: RunPolicy,
+@pytest.mark.parametrize(
+    "spec",
+    [{"brokers": {"podLabels": LABELS}}, {"pulsar": {"adminUrl": "http://127.0.0.1:9"}}],
+    ids=["labels", "Pulsar"],
+)
+def test_a_policy_whose_brokers_are_discovered_does_not_complain_before_they_can_be_found(
+    run_policy: RunPolicy, spec: dict[str, Any]
 ) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         for name in env.load.brokers.names:
@@ -50,7 +56,7 @@ def test_a_policy_that_finds_its_brokers_by_label_does_not_complain_before_they_
         await env.reconcile(after=31)
         assert [reason for reason, _ in env.events()] == ["NoBrokers"]
 
-    run_policy(LEVEL_OF_THREE, scenario, brokers={"podLabels": LABELS})
+    run_policy(LEVEL_OF_THREE, scenario, **spec)
 
 
 def test_brokers_that_were_just_found_have_some_seconds_to_become_ready(run_policy: RunPolicy) -> None:

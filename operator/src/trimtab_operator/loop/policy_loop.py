@@ -245,8 +245,9 @@ class PolicyLoop:
         due, warm = self.schedule.is_due(settings), cluster.engine.is_set()
         facts = facts_of(cluster, settings, due=due, warm=warm)
         if self._early():
+            discovers = settings.pod_labels or settings.pulsar
             awaited = facts.no_brokers or none_ready(cluster, settings)
-            facts = replace(facts, discovering=awaited if settings.pod_labels else "", early=bool(facts.alone))
+            facts = replace(facts, discovering=awaited if discovers else "", early=bool(facts.alone))
         return settings, phase_of(facts)
 
     def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:

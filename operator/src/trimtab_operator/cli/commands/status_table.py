@@ -130,7 +130,8 @@ def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
 
 
 def _ready(data: Data) -> Text:
-    status = condition(data, "Ready")[0] or "Unknown"
+    status = "" if data["leftAlone"] else condition(data, "Ready")[0]
+    status = status or "Unknown"
     return Text(status, style=_STYLES.get(status, ""))
 
 
