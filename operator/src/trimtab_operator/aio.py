@@ -1,8 +1,8 @@
 """Helpers for asyncio tasks, and settings that keep the event loop responsive.
 
 Python's garbage collector examines every live container repeatedly to find reference cycles. With 60,000 records that
-takes a tenth of a second and finds nothing, because no record is part of one. So the collector runs rarely, and
-`freeze_heap` exempts the records that exist once the stores are complete. A replaced record is still freed, by its
+takes a tenth of a second and finds nothing, because no record is part of such a cycle. So the collector runs rarely,
+and `freeze_heap` exempts the records that exist once the stores are complete. A replaced record is still freed, by its
 reference count.
 """
 
@@ -60,7 +60,7 @@ async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence
 
 
 def kept_running(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """Start a task that calls `run` again whenever it returns or raises, until it is cancelled. Errors are logged."""
+    """Start a task that calls `run` in a loop, even after errors, until the task is cancelled. Errors are logged."""
 
     async def keep_running() -> None:
         while True:

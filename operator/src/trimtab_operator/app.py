@@ -68,7 +68,7 @@ class OperatorOptions:
     """Options of the operator.
 
     namespaces: those of the messaging clusters (empty: all). http_port: 0 means any free one. urls: the URLs that
-    policies may name. nodes: whether nodes are watched; brokers on cordoned ones are drained.
+    policies may name. nodes: whether nodes are watched, so that brokers on cordoned nodes are drained.
     """
 
     namespaces: tuple[str, ...]
@@ -229,7 +229,10 @@ async def discover_once(cluster: ClusterState) -> None:
 
 
 def _unless_changed(cluster: ClusterState, name: str, status: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch of a status. With conditions it replaces the whole list, so it requires an unchanged Broker."""
+    """The merge patch of a status. One that contains conditions fails if the Broker has changed.
+
+    The reason is that a merge patch replaces the whole list of conditions.
+    """
     known = cluster.stores.brokers.items.get(name)
     if known is None or "conditions" not in status:
         return {"status": status}

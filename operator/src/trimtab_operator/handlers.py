@@ -50,8 +50,8 @@ async def balance(
 async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
     """Create the first bundles of a TopicNamespace, unless that was done before.
 
-    Raises `kopf.TemporaryError` while another TopicNamespace has these bundles. Kopf then calls again later, because a
-    person may delete the other TopicNamespace.
+    Raises `kopf.TemporaryError` while another TopicNamespace has these bundles. Kopf then calls again later: a person
+    may have deleted the other TopicNamespace meanwhile.
     """
     if not await cut(await memo.reach(namespace or ""), dict(body)):
         raise kopf.TemporaryError("another TopicNamespace has its bundles", delay=_LOOKS_AGAIN)

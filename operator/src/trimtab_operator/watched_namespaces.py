@@ -99,7 +99,7 @@ async def watching(
 
 @dataclass(slots=True)
 class _Watched:
-    """The watched namespaces. tasks: the task of each. last: when it last had a policy (monotonic seconds)."""
+    """The watched namespaces. tasks: the task of each. last: when each last had a policy (monotonic seconds)."""
 
     api: Api
     clusters: Clusters

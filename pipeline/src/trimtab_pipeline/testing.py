@@ -58,7 +58,7 @@ class StaticSource:
         )
 
     def _topics(self, topology: Topology) -> Topics:
-        """The topics of bundles that are in the topology, with its rows."""
+        """The topics of bundles that are in the topology, with the topology's rows."""
         of, index = self.load.topics, {name: row for row, name in enumerate(topology.bundles)}
         bundle = np.array([index.get(self.load.bundles.names[row], -1) for row in of.bundle.tolist()], dtype=np.int64)
         known = np.flatnonzero(bundle >= 0)

@@ -1,11 +1,11 @@
 """Disruption budgets: how much moves may interrupt, how much they have spent, and when the next move fits. No I/O.
 
 A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each have a budget that
-bounds these disruptions. If both have one, the stricter bound applies.
+bounds these disruptions. If both have one, a move must fit both.
 
 | limit | window | counts |
 |---|---|---|
-| `CONNECTIONS` | hour | disconnected clients, in percent of the policy's clients, and of the namespace's clients |
+| `CONNECTIONS` | hour | disconnected clients, in percent of the clients of the budget's policy or namespace |
 | `PUBLISH_GAP` | hour | seconds without publishers, summed over the moves of a namespace |
 | `BUNDLE_MOVES` | day | moves of one bundle |
 | `IN_FLIGHT` | now | pending moves of one namespace |

@@ -16,7 +16,7 @@ from trimtab_pipeline.history.recording import RecordedPolicy, Recording
 from trimtab_strategies.model import counted, some
 
 _BEFORE = 900.0
-"""A move off a broker counts as caused by the broker's loss if it was made at most this many seconds before it."""
+"""A move off a broker counts as caused by the broker's loss if it was made at most so many seconds before the loss."""
 
 _NEAR = 0.1  # ratio by which the interval in the replay may differ from the policy's without a note
 

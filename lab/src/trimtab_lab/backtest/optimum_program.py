@@ -42,7 +42,7 @@ _ISOLATION = BrokerSelection(params=SelectionParams(max_topics=10**9))  # no eff
 _FULL = 100.0  # percent: no broker uses more CPU than it has, unless that was measured
 
 Places = Mapping[str, int]
-"""By broker that a bundle may be on in a cycle: the column that says whether the bundle is there."""
+"""Each broker that a bundle may be on in a cycle -> the column that says whether the bundle is there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from trimtab_strategies.usage import with_moves_in_flight
 
 
 def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None = None) -> Iterator[RecordedCycle]:
-    """The cycles of a recording, oldest first, with the slopes that were learned by then.
+    """The cycles of a recording, oldest first, each with the slopes that were learned by then (see `RecordedCycle`).
 
     topics: the recorded topics of bundles, if they are needed. Raises `ForeignFileError`.
     """
@@ -29,7 +29,7 @@ def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None 
 
 
 def _landed(load: ClusterLoad) -> ClusterLoad:
-    """The load as if pending moves had landed, as the policy saw it.
+    """The load that the policy saw: pending moves count as landed.
 
     No bundle is in flight, because a replay makes its own moves.
     """

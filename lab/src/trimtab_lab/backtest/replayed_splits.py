@@ -81,7 +81,7 @@ class ReplayedSplits:
         return [part.name for part in new]
 
     def modelled(self, cycle: RecordedCycle) -> tuple[float, float]:
-        """Ratios 0-1 of the work of a cycle from `seen`: in all parts, and in parts whose shares are a guess."""
+        """How much (0-1) of a cycle's work is in parts, and in parts whose shares are a guess. cycle: from `seen`."""
         total = float(cycle.work.sum())
         if not self.parts or total <= 0:
             return 0.0, 0.0
@@ -91,7 +91,7 @@ class ReplayedSplits:
         return sum(each for each, _ in work) / total, sum(each for each, guess in work if guess) / total
 
     def _line_up(self, names: tuple[str, ...]) -> None:
-        """Update rows and shares for bundles of these names. Bundles that are gone are no longer divided."""
+        """Update rows and shares for bundles of these names. The parts of bundles that are gone are dropped."""
         self.parts = {name: parts for name, parts in self.parts.items() if name in set(names)}
         lines = [
             (part.name, row, part.share, part.topics)

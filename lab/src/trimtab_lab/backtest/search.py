@@ -7,7 +7,8 @@ has seen. The winner is proposed only if it is better there, too.
 
     cost = area + weight x clients cut per day, % + broker-minutes above 85 % per hour / 5
 
-Less than a day counts as a full day, because moves that level the cluster once do not recur after a few hours.
+If the replayed load is shorter than a day, the clients cut in it count as those of a full day: the moves that level the
+cluster once would not recur after a few hours.
 """
 
 from __future__ import annotations

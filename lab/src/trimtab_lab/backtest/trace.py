@@ -19,7 +19,7 @@ from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
-_LONGEST = 2.0  # a cycle counts for at most this many usual intervals, so that a gap counts for no policy
+_LONGEST = 2.0  # a cycle counts for at most this many usual intervals; the rest of a gap in the recording is left out
 _HOUR = 3600.0
 
 
@@ -71,7 +71,7 @@ class Figures:
     within: points between these two that are not exceeded for 95 % of the time.
     worst, worst_at: mean of these points in the worst hour, and the epoch seconds at which that hour begins.
     hot:    broker-minutes above `HOT`.
-    measured: ratio 0-1 of the work that was measured on the broker that would have had it; mean over time.
+    measured: ratio 0-1 of the work that was measured on the broker that has it in the replay; mean over time.
     hours:  replayed time without gaps. cycles: number of recorded cycles.
     splits: number of splits that the policy made; their clients and gaps count like those of moves.
     divided, guessed: ratios 0-1 of the work in parts of these splits, and in parts whose shares are a guess; means over
@@ -281,7 +281,10 @@ class Fidelity(NamedTuple):
 
 
 def fidelity(replay: Trace, live: Trace, followed: Trace | None = None) -> Fidelity:
-    """The fidelity of `replay`. followed: a trace decided from the real owners. All must have the cycles of `live`."""
+    """The fidelity of `replay`. All traces must have the cycles of `live`.
+
+    followed: a replay in which the policy decides in each cycle from the real owners.
+    """
     off = np.abs(replay.ranges() - live.ranges())
     error = float(np.nanmean(off)) if np.isfinite(off).any() else float("nan")
     real = [change for change in live.changes if change.at > live.times[0]]

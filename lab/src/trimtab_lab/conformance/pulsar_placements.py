@@ -24,7 +24,7 @@ def least_resource_usage(given: Input) -> Answer:
     memory: Mapping[str, Any] = {"brokers": {"ema": {}}}
     steps = []
     for now, (step, brokers) in enumerate(_steps(given)):
-        # Only the number of bundles matters, and recordings use the same bundle names for all brokers.
+        # Recordings use the same bundle names for all brokers. Only the number of bundles matters, so rename them.
         told_apart = {
             name: {**entry, "bundles": [f"{name}/{k}" for k in range(len(entry.get("bundles", ())))]}
             for name, entry in brokers.items()
@@ -55,7 +55,7 @@ def least_long_term_message_rate(given: Input) -> Answer:
 
 
 def _with_rates(brokers: Mapping[str, pulsar_clusters.Fields], now: float) -> tuple[ClusterLoad, dict[int, int]]:
-    """A cluster whose brokers each own one bundle with the recorded sum; and the broker of each preallocated bundle."""
+    """A cluster whose brokers each own a bundle with their recorded rates; and preallocated bundle -> broker (rows)."""
     bundles: dict[str, pulsar_clusters.Fields] = {}
     destination: list[int] = []
     for row, (name, entry) in enumerate(brokers.items()):

@@ -17,7 +17,7 @@ from trimtab_strategies.protocols import Shedder, Shedding, forget_others
 from trimtab_strategies.shedding import avg, overload, threshold, uniform
 
 State = Callable[[ClusterLoad, Mapping[str, Any]], Answer]
-"""Takes the cluster and the shedder's memory. Returns what a recording shows of the memory after a round."""
+"""Takes the cluster and the shedder's memory after a round. Returns the part of it that a recording contains."""
 
 
 def threshold_shedder(given: Input) -> Answer:

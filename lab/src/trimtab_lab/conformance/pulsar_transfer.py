@@ -70,7 +70,7 @@ def broker_load_data(given: Input) -> Answer:
 
 
 def top_k_bundles(given: Input) -> Answer:
-    """``extensible.TopKBundles``: the reported bundles, lightest first, and the sort of all bundles."""
+    """``extensible.TopKBundles``: the heaviest of the reported bundles and of all bundles, each lightest first."""
     bundles, excluded = given["bundles"], given["conf"].get("loadBalancerSheddingExcludedNamespaces", ())
     reported = {name: entry for name, entry in bundles.items() if _is_reported(name, entry, excluded)}
     return {

@@ -1,4 +1,4 @@
-"""Replays recordings: every known algorithm, and how often our answer equals the recorded one.
+"""Replays recordings with every known algorithm, and counts how often our answer equals the recorded one.
 
 An algorithm is a function from the recorded input to an answer in the recorded format.
 """

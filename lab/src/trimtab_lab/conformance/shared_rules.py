@@ -38,7 +38,7 @@ def topic_to_bundle(given: Input) -> Answer:
 
 
 def hash_to_bundle(given: Input) -> Answer:
-    """``naming.hash_to_bundle``: the bundle of each hash; for the last hash, Pulsar raises an exception."""
+    """``naming.hash_to_bundle``: the bundle of each hash; for the last hash of the ring, Pulsar raises an exception."""
     return {"bundles": _bundles(_boundaries(given["boundaries"]), given["hashes"])}
 
 

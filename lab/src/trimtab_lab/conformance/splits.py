@@ -117,7 +117,7 @@ def _split_round(
 
 
 def _evenly_spaced(name: str, count: int | None) -> IntArray | None:
-    """The boundaries that the recorded algorithm finds: evenly spaced ones; None for a failure (-1) and for null."""
+    """`count` evenly spaced boundaries, as the recorded algorithm finds them; None if it failed (-1) or gave null."""
     if count is None or count < 0:
         return None
     _, lower, upper = parse_bundle(name)

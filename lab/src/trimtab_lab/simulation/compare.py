@@ -1,4 +1,4 @@
-"""Compares contenders in scenarios: the scores of all seeds, their medians and intervals."""
+"""Compares players (strategies or policies) in scenarios: the scores of all seeds, their medians and intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore
 
 SEED = 364
-"""Seed of every simulated cluster and every run of the documentation."""
+"""Seed of all simulated clusters and runs in the documentation."""
 
 COLUMNS: Mapping[str, str] = {
     "moves": "moves",
@@ -95,5 +95,5 @@ def outcomes(
 def measured(
     scenarios: Mapping[str, Scenario], who: Sequence[Player], seeds: Sequence[int], jobs: int = 1
 ) -> list[dict[str, Any]]:
-    """For each scenario and contender the scores of all `seeds`, as JSON values."""
+    """For each scenario and player the scores of all `seeds`, as JSON values."""
     return [outcome.as_data() for outcome in outcomes(scenarios, who, seeds, jobs)]

@@ -88,7 +88,11 @@ class Contender:
         return {"compatibility": str(self.compatibility)} if known else {}
 
     def _splitter(self, world: World) -> Splitter | None:
-        """The splitter of the same name. Otherwise, if the scenario splits bundles, Pulsar's own or Trimtab's."""
+        """The splitter with the shedder's name, if there is one.
+
+        Otherwise, if the scenario splits bundles: `WeightedSplitter` under Trimtab, and else Pulsar's
+        `BundleSplitterTask`.
+        """
         if self.shedder in registry.SPLITTERS:
             return registry.splitter(self.shedder, {})
         if world.splitting is None:
@@ -111,7 +115,7 @@ def contenders() -> Iterator[Contender]:
 
 
 def shown() -> list[Contender]:
-    """The contenders in tables: under Pulsar with its original decisions, and under Trimtab with corrected ones."""
+    """The contenders in tables: as Pulsar runs them, with original decisions; under Trimtab, with corrected ones."""
     found = []
     for who in contenders():
         wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA

@@ -1,4 +1,4 @@
-"""Random draws of a scenario: sizes of bundles, clients, noise, and trends. All take a generator.
+"""Random draws of a scenario: sizes of bundles, clients, noise, and trends. All functions but `day` take a generator.
 
 Factors have the shape (rounds, m). Noise has a mean of about 1. `home` (m,) is the first broker of each bundle.
 """

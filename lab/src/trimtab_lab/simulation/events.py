@@ -10,7 +10,7 @@ from trimtab_lab.simulation.scenario_fields import BrokerRows, Load, Minutes, Po
 
 
 class Leaves(ScenarioPart):
-    """Brokers are gone, and their bundles have no owner until they get one."""
+    """Brokers leave. Their bundles have no owner until other brokers get them."""
 
     event: Literal["leave"]
     brokers: BrokerRows
@@ -26,7 +26,7 @@ class Joins(ScenarioPart):
 
     event: Literal["join"]
     brokers: BrokerRows
-    """The brokers that join. The usage of their machines counts as 0."""
+    """The brokers that join. The `usage` that `machines` gives them does not apply: they begin without load."""
     round: Round
     """The first round with them."""
 
@@ -54,7 +54,7 @@ class ForeignLoad(ScenarioPart):
     usage: Load
     """Ratio of the machine that it takes."""
     round: Round = 0
-    """The first round. Load in round 0 was also there before the run."""
+    """The first round with this load. If it is 0, the load was also there before the simulation began."""
     until: Round | None = None
     """The round in which it is over; none: never."""
 
@@ -103,7 +103,7 @@ class HotBundle(ScenarioPart):
 
 
 class Failover(ScenarioPart):
-    """Another leader takes over. Recent samples are lost, and so is the memory of a strategy that Pulsar runs."""
+    """Another leader takes over. Recent samples are lost, and so is the memory of a strategy that runs as in Pulsar."""
 
     event: Literal["failover"]
     round: Round

@@ -1,4 +1,4 @@
-"""Draws the load of each broker over time as an SVG: a panel per scenario and strategy, with its moves below.
+"""Draws the load of each broker over time as an SVG: a panel per scenario and strategy, with the moves below.
 
 The file suits light and dark pages. The color of a line shows the broker's usage at the start, so a picture shows
 whether busy and idle brokers converge. The band surrounds the level at which the load would be even. It is as wide as

@@ -34,7 +34,10 @@ NOT_SIMULATED = (
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PolicyPlayer:
-    """Plays a policy. manifest: the BalancingPolicy (JSON values). notes: which of its settings have no effect here."""
+    """A policy that takes part in a simulation.
+
+    manifest: the BalancingPolicy (JSON values). notes: which of its settings have no effect in a simulation.
+    """
 
     name: str
     manifest: Mapping[str, Any]

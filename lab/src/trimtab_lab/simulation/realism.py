@@ -2,8 +2,8 @@
 
 The constants of `Reconnect` and `Batching` come from real brokers of Pulsar 4, limited to 0.3 cores each. The gap and
 its spread are the medians of ten runs on a busy machine; on an idle one the gap is 0.5 s (docs/side-by-side.md). The
-constants of CPU come from these runs, and from one that was also played in the lab (docs/calibration.md). Tests compare
-the constants with the recorded figures. The other defaults are assumptions.
+constants of CPU come from these runs, and from a run that was also simulated (docs/calibration.md). Tests compare the
+constants with the recorded figures. The other defaults are assumptions.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ CATALOGUE = Path(__file__).with_name("catalogue")
 CATALOGUE_FILE = "*.yaml"
 
 MOST_BROKERS, MOST_TENANTS = 10_000, 1000
-"""Maximum number of brokers and of tenants in a scenario: a run holds a row for each pair."""
+"""Maximum number of brokers and of tenants in a scenario: a run has a row for each pair of a broker and a tenant."""
 
 
 class InvalidScenarioError(ValueError):
@@ -67,7 +67,7 @@ class SplittingOptions(ScenarioPart):
     """Limits of a bundle for strategies without a splitter of their own."""
 
     bandwidth: Annotated[int, Field(ge=1, le=100000)]
-    """MiB/s, in and out, above which a bundle is too large."""
+    """MiB/s, in and out together, above which a bundle is too large."""
 
 
 class Scenario(ScenarioPart):
@@ -101,7 +101,7 @@ class Scenario(ScenarioPart):
 
     @model_validator(mode="after")
     def check_brokers(self) -> Self:
-        """Refuse brokers and lengths that do not fit the machines, and a cluster without load."""
+        """Refuse parts that do not fit each other, such as a list that is too short, and a cluster without load."""
         for name in ("machines", "tenants"):
             if not getattr(self, name):
                 raise ValueError(f"{name}: is empty, but there must be at least 1: add one")

@@ -11,7 +11,7 @@ from trimtab_lab.simulation.scenario import Goal
 from trimtab_strategies.model.cluster_load import BoolArray
 
 LEVEL = 20.0
-"""Points of imbalance below which a cluster counts as balanced. Most strategies tolerate 10 above the mean."""
+"""Points of imbalance below which a cluster counts as balanced. Most strategies tolerate brokers 10 above the mean."""
 
 OVERLOADED = 0.85
 """Ratio of usage above which Pulsar calls a broker overloaded."""

@@ -15,7 +15,7 @@ USUAL = ("moves", "cut", "waited", "area", "left", "overload", "cost")
 """Columns of the table by default."""
 
 NAMED = 3
-"""Maximum number of players that the sentence names."""
+"""Maximum number of players (strategies and policies) that the sentence names."""
 
 _DECIMALS = {"unserved": 2, "owned": 2, "cut": 1, "area": 1, "left": 1, "overshoot": 1, "latency": 1, "cost": 1}
 _SHORT = 10

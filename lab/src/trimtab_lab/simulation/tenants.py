@@ -39,8 +39,8 @@ class Machines(ScenarioPart):
     nic: Annotated[float, Field(gt=0, le=1000)] = 25
     """Gbit/s of the network in each direction."""
     usage: Loads = 0
-    """Ratio of the busiest resource that the brokers' bundles take at the beginning, before `batching` and `knee`
-    change it; 0: they have no bundles."""
+    """Usage (ratio) of a broker's busiest resource by its bundles at the beginning, before `batching` and `knee` change
+    it; 0: the brokers have no bundles."""
     bundles: Annotated[int, Field(ge=1, le=10000)] = 40
     """Bundles of each broker at the beginning."""
     zone: str = ""
@@ -121,7 +121,7 @@ class Tenant(ScenarioPart):
     jitter: Ratio = 0.15
     """Traffic of each bundle varies uniformly within this ratio: noise."""
     bursts: Bursts | None = None
-    """Bursts of a round."""
+    """Bursts that last for one round."""
     alternation: Alternation | None = None
     """Traffic that alternates between high and low."""
     day: DailyCycle | None = None

@@ -44,7 +44,7 @@ def ties(goal: Goal) -> Mapping[str, float]:
 
 
 def is_less(score: str, one: float, other: float) -> bool:
-    """Whether `one` is less than `other` beyond a tie. Less is better in every score."""
+    """Whether `one` is less than `other`, and the two are no tie. Less is better in every score."""
     return other - one > max(TIES[score], SHARE * max(abs(one), abs(other)))
 
 

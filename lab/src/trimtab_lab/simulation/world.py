@@ -36,7 +36,8 @@ _HALVINGS = 50
 class Pieces:
     """The topics between which bundles can be split; t rows, by bundle.
 
-    bundle: (t,) its row. place: (t,) hash, ascending within a bundle. share: (t,) ratio of the bundle's traffic.
+    bundle: (t,) row of the topic's bundle. place: (t,) hash, ascending within a bundle. share: (t,) ratio of the
+    bundle's traffic.
     """
 
     bundle: IntArray
@@ -49,7 +50,7 @@ class Lies:
     """False values in the metrics of brokers, (rounds, n) each.
 
     factor: on the CPU. full: a false reading of 100 %. missing: CPU not measured. stale: the last report again.
-    late: (n,) ratio of a minute by which a broker's window ends earlier.
+    late: (n,) ratio of a minute by which the window of a broker's rates ends before its round does.
     """
 
     factor: FloatArray
@@ -173,7 +174,7 @@ class World:
         return usage
 
     def used(self, own: FloatArray | float, foreign: FloatArray) -> FloatArray:
-        """CPU usage (ratios, any shape) that a broker's `own` plain work causes alongside `foreign` load.
+        """CPU usage (ratios, any shape) of a broker with `own` plain work and `foreign` load.
 
         Plain work is proportional to traffic. `Batching` and `Knee` change how usage follows from it.
         """

@@ -156,8 +156,8 @@ _TAKEN_WITHIN = 20.0
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""
 _AT_LEAST = 90.0
-"""Minimum of the time without a cycle, in seconds. An operator that starts needs time until its first cycle. It reports
-only once a minute that a policy can't run."""
+"""Minimum seconds without a cycle after which a policy counts as unattended, however short its interval is. An operator
+that starts needs time until its first cycle. It reports only once a minute that a policy can't run."""
 
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:

@@ -1,4 +1,4 @@
-"""Flags that several verbs share, and the order of a command line. Every start loads this module: it imports little.
+"""Flags that several verbs share, and the order of a command line. Every start loads this module, so it imports little.
 
 argparse wants the verb first. People also type ``trimtab -n messaging status``, as with kubectl: `verb_first` moves the
 verb to the front.

@@ -225,7 +225,7 @@ def extra_of(error: ImportError) -> str | None:
 
 
 def require(verb: str, extra: str) -> None:
-    """Raise `CommandError` unless the packages of `extra` that `verb` needs later are installed."""
+    """Raise `CommandError` if a package of `EXTRAS` is missing, except those of `optimum`. extra: installs them."""
     for package, of in EXTRAS.items():
         if of != _APART and find_spec(package) is None:
             raise CommandError(missing(verb, package, extra))

@@ -1,6 +1,6 @@
 """``--dry-run``: records a verb's writes instead of making them.
 
-A verb runs the same code with and without a dry run. A dry run only gives it another client (`DraftApi`). With
+A verb runs the same code with and without a dry run. A dry run only uses another client (`DraftApi`). With
 ``server`` the API server also checks each write with the rights of the user, and stores nothing.
 """
 

@@ -146,7 +146,7 @@ def _is_number(value: object) -> bool:
 
 
 def _weighted(percents: FloatArray, weights: Weights) -> tuple[FloatArray, list[int]]:
-    """Each broker's highest weighted usage (n,), from percents (n, 5), and the column of that resource.
+    """Each broker's highest weighted usage (n,), from percents (n, 5), and the column of the resource that has it.
 
     The usage is NaN if unknown.
     """
@@ -222,7 +222,7 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
 
 
 def _detail(written: WriteResult | None, result: CycleResult) -> str:
-    """Why a move was not written: its own reason, or the reason why the whole plan was only shown."""
+    """Why a move or split was not written: its own reason, or the reason why the whole plan was only shown."""
     if written is None or written.reason is None:
         return ""
     restraint = result.restraint

@@ -90,7 +90,7 @@ class MoveView(Status):
     load: float | None = None
     """Percentage points of its source's CPU."""
     before: float | None = None
-    """Weighted usage (percent) of the source before this move, after the moves planned before it."""
+    """Weighted usage (percent) of the source before this move, but with the moves that precede it in the plan."""
     after: float | None = None
     """Weighted usage (percent) of the destination with the bundle."""
     rejected: tuple[Alternative, ...] = ()
@@ -247,7 +247,7 @@ class DecisionRecord(Status):
         return next((split for split in self.splits if split.name == name), None)
 
     def stay_of(self, name: str) -> StayView | None:
-        """Why the Bundle object `name` stays; None when it moves or was not among the largest."""
+        """Why the Bundle object `name` stays; None when it moves, or was not recorded: only large bundles are."""
         return next((stay for stay in self.stays if stay.name == name), None)
 
     @property

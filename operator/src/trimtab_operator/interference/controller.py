@@ -112,8 +112,8 @@ class InterferenceController:
     """Detects interference with one policy, and reports each bundle and each competition once.
 
     _released: bundles that a person released. _resumed: whether a person requested that the policy acts again. The
-    annotation of such a request is removed as soon as it is read. So both are kept until the policy's state no longer
-    has the quarantines of these bundles, or the competition.
+    annotation of such a request is removed as soon as it is read. So `_released` is kept until the policy's state no
+    longer has quarantines of these bundles, and `_resumed` until it no longer has a competition.
     """
 
     cluster: ClusterState
@@ -154,8 +154,8 @@ class InterferenceController:
         for change in changes:
             if change.kind is ChangeKind.DESIRED and (record := bundles.get(change.bundle)) is not None:
                 full = full_name(self.cluster, record)
-                # A charge has the bundle's generation before the write; `record` has the one after the person's write.
-                # With that one, the policy's next charge for the bundle would replace this charge.
+                # A charge has the generation of the bundle before the write. `record` already has the one after it.
+                # If this charge had that later generation, the policy's next charge for the bundle would replace it.
                 before = replace(record, generation=record.generation - 1)
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)

@@ -2,12 +2,12 @@
 
 The holder renews the Lease every `retry` seconds. A candidate takes the Lease over when it has not changed for its
 whole duration. The candidate measures this with its own clock, so the clocks of machines need not agree. The holder
-stops before that. Its fence stays open for `deadline` seconds from the moment at which it *sent* a renewal that was
-granted, so the fence closes before another process can lead. Each write of the Lease carries the resourceVersion that
-was read. So if two candidates write at the same time, one gets a conflict.
+stops its writes before a candidate can take over: its fence stays open for `deadline` seconds from the moment at which
+it *sent* a renewal that was granted, so the fence closes before another process can lead. Each write of the Lease
+carries the resourceVersion that was read. So if two candidates write at the same time, one gets a conflict.
 
 If the Lease was deleted, a candidate waits for one whole duration after it first finds the Lease missing. The holder
-may have renewed it just before the deletion, unseen by the candidate, and may still lead.
+may have renewed the Lease just before the deletion, unseen by the candidate, and may still lead.
 
 ``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. The count
 starts again if the Lease was deleted. `Elector.claim` then raises it above all epochs in Bundles and stored states.

@@ -73,8 +73,8 @@ class Interruption:
 class CostSummary:
     """Median and longest of the measured moves, in seconds. moves: how many were measured.
 
-    They are a sample: when many moves land together, most are not measured. A move that was not measured may have
-    interrupted clients for longer.
+    The measured moves are a sample: when many moves land together, most are not measured. A move that was not measured
+    may have interrupted clients for longer.
     """
 
     median: float

@@ -83,7 +83,7 @@ def parse_page(text: bytes) -> Page:
     """A page of a list. Raises `json.JSONDecodeError`.
 
     Custom resources are parsed one by one while `items` is read. Parsing 2,000 together would block the event loop for
-    too long, and take more memory than all records.
+    too long, and take more memory than all of the operator's records.
     """
     page = text.decode()
     lazily = _CUSTOM_RESOURCES.match(page), page.rfind(_METADATA)

@@ -46,9 +46,10 @@ def _results(held: Sequence[HeldBack | None], made: Sequence[WriteResult]) -> It
 async def admitted_plan(
     cluster: ClusterState, settings: Settings, plan: Plan, snapshot: Snapshot, passed: Gate
 ) -> Admitted:
-    """Charge `plan` to the budgets. Returns the moves and splits that may be made now. passed: how `plan` is applied.
+    """Charge `plan` to the budgets. Returns the moves and splits that may be made now.
 
-    Moves and splits that the gate only shows cost nothing, so they are not charged.
+    passed: through which actuator `plan` is applied. Moves and splits that this actuator only shows cost nothing, so
+    they are not charged.
     """
     requests = [
         *(_of_move(move, snapshot) for move in plan.moves),

@@ -14,12 +14,12 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
 | discovering | no Broker, or none ready yet, in the first seconds | wait | NoBrokers |
-| no brokers | it selects no Broker | report | NoBrokers |
+| no brokers | the policy selects no Broker | report | NoBrokers |
 | warming up | the load sources are not ready | confirm; refresh brokers | |
 | between cycles | the next cycle is not due | confirm; refresh brokers | |
 | paused | paused by spec or annotation | confirm; report | Paused |
 | unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
-| shadow | mode Shadow | cycle that moves virtual bundles; no confirmation round in this mode | Shadow |
+| shadow | mode Shadow | cycle that changes virtual owners; no confirmation round in this mode | Shadow |
 | dry run | mode DryRun | confirm; cycle that shows its plan | DryRun |
 | approve | mode Approve | confirm; cycle that offers its plan as a proposal | NotApproved |
 | stood down | a competing balancer undid too many moves | confirm; cycle that applies drains only | CompetingBalancer |
@@ -314,7 +314,7 @@ class PolicyLoop:
         await self.refusals.report(refusal, policy["metadata"].get("generation", 0))
 
     def _still_asks(self, settings: Settings) -> bool:
-        """Whether the policy is as when the cycle began: neither edited nor paused nor refused for an older one."""
+        """Whether the policy is as when the cycle began: not edited, paused, or refused because of an older policy."""
         try:
             now = Settings.of(self.read())
         except InvalidPolicyError:

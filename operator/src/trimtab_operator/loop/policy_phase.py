@@ -43,7 +43,7 @@ REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """The facts that decide the phase. A text says what is wrong; it is empty when nothing is.
+    """The facts that decide the phase. A text says what is wrong; it is empty when nothing is wrong.
 
     ran: whether the policy ran with valid settings before. discovering: no broker is ready, and discovery may still
     find one. early: whether it is too early to report `alone`, because loops of other policies may still have to start.
@@ -190,7 +190,7 @@ def _alone(cluster: ClusterState, policy: str) -> str:
 
 
 def _conflict(cluster: ClusterState, policy: str) -> str:
-    """Why the policy may not run with another Pulsar cluster than the oldest policy has."""
+    """Why the policy may not run: its `spec.pulsar` differs from that of the oldest policy. Empty if it does not."""
     settings, oldest = cluster.policies.settings.get(policy), cluster.speaker()
     if settings is None or oldest is None or settings.pulsar == oldest.pulsar:
         return ""

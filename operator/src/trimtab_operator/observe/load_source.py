@@ -2,8 +2,8 @@
 
 A policy may name only Secrets of its own namespace that carry the label ``trimtab.dev/credentials``. Otherwise the
 right to write a policy would be enough to send any Secret to a server. Credentials are never logged and never written
-to disk. A Secret can't name a file, because it would be a file in the operator's container. Only certificate
-authorities may be in a ConfigMap. They are not sent to a server, so the ConfigMap needs no label.
+to disk. An entry of a Secret can't be the name of a file, because the name would refer to the operator's container.
+Only certificate authorities may be in a ConfigMap. They are not sent to a server, so the ConfigMap needs no label.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Keyring:
         try:
             return Credentials(**parts, headers=tuple(headers))
         except CredentialsError as error:
-            raise SourceMisconfiguredError(f"{_WHERE}: {error}") from None
+            raise SourceMisconfiguredError(f"{self._where}: {error}") from None
 
     async def tls(self, tls: Tls | None) -> dict[str, str]:
         """The entries of `tls`, by the field names of `Credentials`. Raises `SourceMisconfiguredError`, `ApiError`."""

@@ -1,7 +1,7 @@
 """Observe: one snapshot of the cluster, from the objects and the load source.
 
-The snapshot is complete when `observe` returns, and nothing adds to it later. A thread builds the 60,000 rows. The
-source measures in threads or processes of its own.
+The snapshot is complete when `observe` returns, and nothing adds to it later. A thread builds the rows (up to 60,000
+bundles). The source measures in threads or processes of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Pure functions that convert the cluster's objects to the pipeline's `Topology`: 60,000 rows, off the event loop.
+"""Pure functions that convert the cluster's objects to the pipeline's `Topology`.
 
-They also convert the constraints of TopicNamespaces and the traits of Brokers to the types of the strategies.
+They also convert the constraints of TopicNamespaces and the traits of Brokers to the types of the strategies. A cluster
+may have 60,000 bundles. So `topology` runs in a thread if it converts bundles, to keep the event loop free.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from trimtab_strategies.model import (
 
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
 """Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
-assignments do not count as moves, because the next plan may need to move the bundle. They are: an owner for an
-unassigned bundle, an owner that was found, a split, and a move for a restart."""
+assignments do not count as moves, because the next plan may need to move the bundle: an owner for an unassigned bundle,
+an owner that was found, the parent's owner for a new child, and a move for a restart."""
 
 
 @dataclass(frozen=True, slots=True)

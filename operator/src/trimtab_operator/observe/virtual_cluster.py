@@ -3,11 +3,12 @@
 Virtual owners begin as the real ones. The moves of a cycle count as landed in the next one. If a broker is lost, the
 shadow's placement immediately gives its bundles new owners. A pinned bundle has its real owner. Children of a split
 begin with the virtual owner of their parent. The brokers' usage is what these owners would have caused
-(`counterfactual.recorded_cycle`). Moves under way count as landed on both sides of the comparison.
+(`counterfactual.recorded_cycle`). The virtual cluster is compared with the real one. Real moves under way count as
+landed on both sides of the comparison.
 
-The comparison begins again, with the real owners, when it would no longer be valid: one of the two policies was edited,
-another policy acts, nothing was measured for `STALE`, or more than half of the bundles are new or gone. It also begins
-again after a restart if a ConfigMap could not hold all virtual owners that differ from the real ones.
+The comparison begins again, with the real owners, when it would no longer be valid: the shadow or the acting policy was
+edited, another policy acts, nothing was measured for `STALE`, or more than half of the bundles are new or gone. It also
+begins again after a restart if a ConfigMap could not hold all virtual owners that differ from the real ones.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class VirtualSnapshot:
 class VirtualCluster:
     """The virtual cluster of one policy.
 
-    of: fingerprint of the two policies. acting: name of the one that acts. begun: why the comparison began.
+    of: fingerprint of the shadow and the acting policy. acting: name of the acting policy. begun: why the comparison
+    began.
     """
 
     of: str = ""

@@ -59,8 +59,9 @@ def in_short(proposal: Proposal) -> str:
 
 
 REPORT_EVERY = 2.0
-"""Minimum number of seconds between two reports of an execution's progress, and between two writes of it. Its end is
-reported immediately. After a restart, progress that was not stored is found again from the bundles."""
+"""Minimum number of seconds between two reports of an execution's progress, and between two writes of this progress.
+The end of the execution is reported immediately. After a restart, progress that was not stored is found again from the
+bundles."""
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ class Approver:
                 await self._do(Event.APPROVE, BY_CRITERIA)
 
     def _missed(self, proposal: Proposal, settings: Settings, findings: Findings) -> str:
-        """Why automatic approval, if there is any, does not approve `proposal`; empty if it does."""
+        """Why automatic approval does not approve `proposal`; empty if it does, or if the policy has none."""
         if settings.auto_approval is None:
             return ""
         return failed_criterion(settings.auto_approval, proposal, findings) or pulsar_balancer_active(self.cluster.link)
@@ -211,7 +212,7 @@ class Approver:
         self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _follow_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
-        """Start when the mode becomes Approve. When it becomes another mode, stop, and withdraw a waiting proposal."""
+        """Report when the mode becomes Approve. When it becomes another, stop an execution and withdraw a proposal."""
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode

@@ -100,7 +100,7 @@ _PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "befo
 class Proposal:
     """A plan that a person can approve.
 
-    id: eight hex digits of a hash of the policy's generation, the evaluation time, and the moves and splits.
+    id: eight hex digits of a hash of `generation`, `made_at`, and the moves and splits.
     generation: the policy's generation. made_at, expires_at: epoch seconds.
     moves, splits: they name bundles as Pulsar spells them. names: the names of their Bundle objects, moves first.
     """

@@ -124,7 +124,10 @@ class Execution:
         return len(self._open) < before
 
     def superseded(self, bundles: Mapping[str, BundleRecord]) -> list[str]:
-        """Names of the bundles whose pending move failed according to `bundles`, which may be older than our write."""
+        """Names of the bundles whose pending move failed according to `bundles`.
+
+        A move is left out while `bundles` is older than the write of this move.
+        """
         return [
             self.name(row)
             for row in self._seen(bundles)

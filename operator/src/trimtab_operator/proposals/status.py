@@ -77,7 +77,7 @@ class ProposalPublisher:
             metrics.moves.labels(policy, _reason(execution), "Written").inc(written)
         for why in failures:
             metrics.held_back.labels(policy, str(why.reason)).inc()
-        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # reported as outcomes of moves
+        failed = [why for why in failures if why.reason is not Reason.TIMED_OUT]  # TIMED_OUT is reported as an outcome
         await self.publisher.failures([(str(why.reason), f"{why.subject}: not moved: {why.detail}") for why in failed])
 
 

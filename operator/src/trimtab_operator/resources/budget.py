@@ -32,8 +32,8 @@ PendingMoves = Annotated[int, Field(ge=1, le=10000)]
 
 
 class PolicyBudget(Resource):
-    """How much disruption the policy's moves may cause. Where a topic namespace has a budget too, the stricter bound
-    applies. Moves for drains, lost brokers and desired owners that users write are never held back, but their cost is
+    """How much disruption the policy's moves may cause. Where a topic namespace has a budget too, a move must fit
+    both. Moves for drains, lost brokers and desired owners that users write are never held back, but their cost is
     charged to the budget."""
 
     connections_percent_per_hour: ConnectionsPercent | None = None
@@ -68,8 +68,8 @@ _SET = (
 
 
 class NamespaceBudget(Resource):
-    """How much disruption the moves of the namespace's bundles may cause. Where the policy has a budget too, the
-    stricter bound applies."""
+    """How much disruption the moves of the namespace's bundles may cause. Where the policy has a budget too, a move
+    must fit both."""
 
     model_config = ConfigDict(json_schema_extra=cel((" || ".join(f"has(self.{name})" for name in _SET), _NO_LIMIT)))
 

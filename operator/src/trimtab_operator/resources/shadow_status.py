@@ -17,8 +17,8 @@ class ShadowFigures(Status):
     moves: Annotated[int, Field(ge=0)]
     """Number of bundles that were moved. New owners for bundles of a lost broker do not count."""
     cut: Annotated[float, Field(ge=0)] | None = None
-    """Percent of the clients whose connection these moves closed. Above 100 if clients were disconnected
-    repeatedly. Absent if their number is not known."""
+    """Percent of all clients that these moves disconnected. Above 100 if clients were disconnected repeatedly. Absent
+    if the number of clients is not known."""
     range: Annotated[float, Field(ge=0)] | None = None
     """Percentage points between the usage of the most and the least used broker, mean over time. The usage of a broker
     is that of its most used resource: CPU, network in or network out. Absent if it was never known."""

@@ -89,7 +89,7 @@ async def request(splits: Sequence[Split], seen: Snapshot, actuator: Actuator) -
 
 
 def unspent(decision: Decision, before: Memory, asked: Sequence[WriteResult]) -> Memory:
-    """The memory after `decision`, with the splitter's memory from `before` if splits were requested and all failed.
+    """The memory after `decision`, with the splitter's memory from `before` if splits were requested and none was made.
 
     Otherwise a policy in DryRun would use up hits and budgets on splits that are never made.
     """
@@ -117,7 +117,7 @@ TELL_AFTER = 3.0
 
 
 TELL_EVERY = 10.0
-"""Least seconds between two writes of the text that says what a split waits for. That may change at every attempt."""
+"""Least seconds between two writes of the text on what a split waits for. The text may change at every attempt."""
 
 
 PAUSE = 0.1

@@ -1,4 +1,4 @@
-"""Validates a BundleSplit, and makes its order: whether and where the bundle can be split, and into which children."""
+"""Validates a BundleSplit (whether and where its bundle can be split), and makes its `SplitOrder` with the children."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def split_order(split: SplitRecord, parent: Raw | None, environment: SplitEnviro
 
 
 def _check_free(split: SplitRecord, parent: Raw, environment: SplitEnvironment) -> None:
-    """Raise unless the bundle is confirmed by its owner, and not in another split.
+    """Raise unless a broker has confirmed the bundle, and the bundle is in no other split.
 
     A policy's split is also refused if the bundle is pinned, or has moved since the plan.
     """

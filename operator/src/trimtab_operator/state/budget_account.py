@@ -162,8 +162,8 @@ class Override:
 class BudgetAccount:
     """The account. Call `recall` before anything else. Hold `lock` while you change the ledger.
 
-    prices: what each policy's moves cost, by its last cycle. unreadable: why the stored account can't be read; empty if
-    it can.
+    prices: what each policy's moves cost, as of its last cycle. unreadable: why the stored account can't be read; empty
+    if it can.
     """
 
     ledger: BudgetLedger = field(default_factory=BudgetLedger)

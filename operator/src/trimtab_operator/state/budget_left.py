@@ -63,8 +63,8 @@ async def without_budget(
 ) -> dict[str, Reason]:
     """The bundles of `load` that a budget keeps from moving now, so that a plan can leave them out.
 
-    records: bundle as Pulsar spells it -> its record. Also keeps the prices of the policy's moves, for `admit`. Raises
-    `ApiError`.
+    records: bundle as Pulsar spells it -> its record. The function also stores the prices of the policy's moves, for
+    `admit`. Raises `ApiError`.
     """
     rules = rules_of(cluster, settings)
     if rules.empty or settings.mode is Mode.SHADOW:
@@ -108,7 +108,7 @@ _UNMEASURED = {
 
 
 def why_withheld(cluster: ClusterState, settings: Settings, tally: BudgetTally, bundle: str, name: str) -> str:
-    """Why the bundle `name` (in Pulsar's spelling `bundle`) may not move now by `tally`; empty if it may."""
+    """Why the bundle `name` (in Pulsar's spelling `bundle`) may not move now according to `tally`; empty if it may."""
     space = bundle.rpartition("/")[0]
     prices = cluster.budget.prices.get(settings.name)
     short = tally.shortfall(name, space, UNKNOWN_PRICE if prices is None else prices.price(bundle))

@@ -25,7 +25,7 @@ class Prices:
 
     rows: row of each bundle (Pulsar's spelling). namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,)
     percent of the policy's and of the namespace's clients that the bundle has, NaN where they were not measured.
-    gaps: seconds by namespace; NaN where nothing measures moves.
+    gaps: expected publish gap in seconds, by namespace; NaN where nothing measures moves.
     """
 
     rows: Mapping[str, int]

@@ -1,7 +1,7 @@
 """`ClusterState`: what all policies of one messaging cluster (one Kubernetes namespace) share.
 
-It is frozen, because Kopf copies its memo for each object (`copy.copy`): an assignment would change one copy and no
-other. All copies share the objects that it holds, and only those change.
+It is frozen: no field is ever assigned again. Only the objects in its fields change, so code that keeps one of these
+objects always sees the current state.
 """
 
 from __future__ import annotations
@@ -145,11 +145,11 @@ class ClusterState:
     chance: a random number 0-1, which spreads the cycles of policies over time.
     urls: the URLs that policies may name.
     engine: set once the load sources are warm, or the first attempt to warm them failed.
-    lost_brokers: brokers that are not ready. podless: brokers without a pod.
+    lost_brokers: brokers that are not ready. podless: brokers whose pod or address is gone.
     care: names of bundles that reconciliation must examine. served: names of the bundles that each broker serves.
     awaited: names of bundles whose landing wakes the policies, because it makes room for the next approved move.
     splitting: bundles that are being split, and their children. expected: what children of recent splits are expected
-    to carry, by Pulsar's spelling.
+    to carry, by the child's name in Pulsar's spelling.
     link: the connection to the Pulsar cluster, where there is one. rings: the hash ring of each TopicNamespace.
     cut_by: ``tenant/name`` -> the TopicNamespace object for which this process created the bundles.
     budget: what moves have spent of disruption budgets.
@@ -259,7 +259,7 @@ class ClusterState:
         return next((found for name in table.shares.standing if (found := table.settings.get(name))), None)
 
     def relink(self) -> None:
-        """Connect to the Pulsar cluster that `speaker` names. A change drops what was known of the former one."""
+        """Connect to the Pulsar cluster that `speaker` names. A change drops what was known of the former cluster."""
         speaker = self.speaker()
         self.link.lead_to(speaker.pulsar if speaker else None, speaker.name if speaker else "")
 

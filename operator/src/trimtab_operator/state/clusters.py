@@ -1,6 +1,7 @@
 """`Clusters`: the messaging clusters that one process manages, one for each Kubernetes namespace that it watches.
 
-It is Kopf's memo. As with `ClusterState`, all copies share the objects that it holds, and only those change.
+A `Clusters` is Kopf's memo, of which Kopf makes copies. As with `ClusterState`, all copies share the objects that it
+holds, and only those change.
 """
 
 from __future__ import annotations
@@ -68,6 +69,6 @@ class Clusters:
             cluster.wake()
 
     async def reach(self, namespace: str) -> ClusterState:
-        """The cluster in `namespace`, once its policies may run here."""
+        """The cluster in `namespace`, once its policies may run in this process."""
         await self.admitted[namespace].wait()
         return self.by_namespace[namespace]

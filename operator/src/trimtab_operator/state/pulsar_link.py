@@ -34,7 +34,8 @@ ROUNDS = 4
 
 
 LASTING = 180.0
-"""Seconds for which comparisons must also be odd: Prometheus shows a former owner for up to one more scrape."""
+"""Seconds for which all comparisons must have been odd, besides `ROUNDS`, before a broker is not trusted. Prometheus
+shows a former owner for up to one more scrape."""
 
 
 FRESH = 20.0
@@ -133,7 +134,7 @@ class CrossCheck:
 
 
 def distrust(load: ClusterLoad, check: CrossCheck) -> ClusterLoad:
-    """Mark brokers as untrusted if their figures have differed for too long; all brokers, if that holds for most.
+    """Mark brokers as untrusted if their figures have differed for too long; all brokers, if most compared ones have.
 
     No bundle moves from or to an untrusted broker. With too few trusted brokers nothing moves.
     """

@@ -5,7 +5,7 @@ The ConfigMap has room for 20,000 of them. If even more differ, none are stored,
 restart.
 
 The state is stored when a comparison begins, in each cycle that moves something, virtually or really, and every
-`STORE_EVERY`. A restart loses the usage of both sides since the state was last stored, but no move.
+`STORE_EVERY`. A restart loses the real and the virtual usage since the state was last stored, but no move.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def fingerprint(*specs: Mapping[str, Any]) -> str:
 
 
 def _events(state: ShadowState) -> tuple[object, ...]:
-    """What is stored immediately when it changes: virtual owners, moves of either side, and the comparison's begin."""
+    """What is stored immediately when it changes: virtual owners, moves of either policy, the comparison's begin."""
     total = state.comparison.total
     return state.of, state.comparison.since, state.displaced, total.acting.moves, total.shadow.moves
 

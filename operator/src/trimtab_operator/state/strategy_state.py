@@ -72,7 +72,8 @@ class PolicyState:
     def after(self, strategies: Memory, count: int, now: float) -> Self:
         """The state after a cycle that left the memory `strategies` and made `count` moves `now` (epoch seconds).
 
-        A time in the future, as after a clock was set back, counts as now. Otherwise its hour would not end.
+        A time in the future, as after a clock was set back, counts as now. Otherwise its moves would count for
+        more than an hour.
         """
         recent = tuple((min(t, now), n) for t, n in self.moves if now - t < HOUR)
         return replace(self, strategies=strategies, moves=(*recent, (now, count)) if count else recent)
@@ -84,8 +85,8 @@ class PolicyState:
     def caught_up(self, moved: Iterable[float]) -> Self:
         """The state with the moves that were made but not recorded: a leader can die, and an answer can get lost.
 
-        moved: when each bundle was last moved (epoch seconds, perhaps without fractions), by its own assignment. Each
-        recorded move accounts for one of these times that is at most `CLOSE` away.
+        moved: when each bundle was last moved (epoch seconds, perhaps without fractions), by its `spec.assignment`.
+        Each recorded move accounts for one of these times that is at most `CLOSE` away.
         """
         recorded, used = deque(sorted(self.moves)), 0  # used: how many moves of recorded[0] are accounted for
         missing = Counter[float]()

@@ -133,7 +133,8 @@ class NamespaceUses:
 class BudgetReporter:
     """Reports overrides of one policy, and what the budgets of topic namespaces have left.
 
-    The oldest policy reports the namespaces, because policies share them.
+    An override is a move that exceeded a budget. Only the oldest policy reports the namespaces, because policies share
+    them.
     """
 
     cluster: ClusterState

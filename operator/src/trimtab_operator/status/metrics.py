@@ -205,7 +205,7 @@ class PolicyMetrics:
         self._show(metrics.weight_error, {(name,): weight.error for name, weight in weights.items()})
 
     def _show(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set these values of the policy, and remove its others. values: labels after the policy's name -> value."""
+        """Set these values of the policy, and remove the others. values: labels after the policy's name -> value."""
         for gone in self._shown.get(gauge, frozenset()) - values.keys():
             gauge.remove(self.policy, *gone)
         for labels, value in values.items():

@@ -282,7 +282,7 @@ class StatusPublisher:
         await self.event("Warning", str(Reason.MASS_FAILURE), text)
 
     async def state_reset(self, text: str) -> None:
-        """Report that the strategy state could not be read or stored."""
+        """Report that stored state could not be read, written or used."""
         log.warning("policy %s: %s", self.policy, text)
         await self.event("Warning", str(Reason.INTERNAL_ERROR), text)
 

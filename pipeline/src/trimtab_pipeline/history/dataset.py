@@ -77,7 +77,9 @@ FINDINGS = HistoryTable("quality", QUALITY)
 TABLES = {table.name: table for table in (FINDINGS, BROKERS, FACTS, TOPICS, SKETCHES, DECISIONS, POLICIES, DEMAND)}
 """Every table by its name. A cycle writes `DEMAND` last, so a cycle that has it is complete."""
 BASE = frozenset({FACTS.name, POLICIES.name})
-"""Tables whose first file of an hour has everything, and later files only changes. Retention removes them last."""
+"""Tables whose first file of an hour has everything, and later files only changes.
+
+If the history is too large, retention removes an hour's files of these tables after its other files."""
 
 
 class HistoryDataset:

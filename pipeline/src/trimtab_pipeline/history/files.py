@@ -30,7 +30,7 @@ VERSION_KEY = b"trimtab.schema"
 CYCLES_KEY = b"trimtab.cycles"
 """Metadata of an hour's file with a row group per cycle: JSON list of their evaluation times (epoch s)."""
 FILES_KEY = b"trimtab.files"
-"""Metadata of any other hour's file: JSON list of the names of the files that were merged into it."""
+"""Metadata of an hour's file of any other table: JSON list of the names of the files that were merged into it."""
 AT = pa.field("at", pa.timestamp("ms", "UTC"))
 """First column of every file: the evaluation time of the row's cycle."""
 

@@ -62,7 +62,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def place(staged: Path, root: Location, folders: Sequence[str]) -> None:
-    """Move `folders`, as relative paths, from `staged` to `root` in their order. After an `OSError`, none is moved."""
+    """Move `folders` (relative paths) from `staged` to `root`, in their order.
+
+    After an error, the files that were moved are removed again; if that fails, too, the next import removes them.
+    """
     files = [path for folder in folders for path in sorted(Path(staged, folder).rglob("*.parquet"))]
     journal = Path(staged, _JOURNAL)
     journal.write_text(json.dumps({str(path.relative_to(staged)): path.stat().st_size for path in files}))
@@ -91,7 +94,10 @@ def _move(staged: Path, root: Location, name: str) -> None:
 
 
 def _roll_back(root: Location) -> None:
-    """Remove the files that a killed import has moved, unless another program changed them. Raises `OSError`."""
+    """Remove the files that a killed or failed import has moved. Raises `OSError`.
+
+    A file whose size differs from the journal's stays, because another program has changed it.
+    """
     journal = root / _JOURNAL
     if not journal.exists():
         return

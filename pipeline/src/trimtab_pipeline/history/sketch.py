@@ -18,8 +18,8 @@ _RANGE = r"0x(?P<lower>[0-9a-f]{8})_0x(?P<upper>[0-9a-f]{8})$"
 def sketched(topics: pa.Table) -> pa.Table:
     """Rows of `SKETCHES` about `topics` (columns `INSIDE`).
 
-    The topics that carry the most bytes (in plus out) of each bundle have rows of their own. The other topics share one
-    row for each sixteenth of the bundle's range.
+    In each bundle, the topics that carry the most bytes (in plus out) have rows of their own. The other topics share
+    one row for each sixteenth of the bundle's range.
     """
     topics = topics.filter(pc.match_substring_regex(topics["bundle"], _RANGE))
     weight = pc.add(*(pc.coalesce(topics[name], 0.0) for name in ("throughput_in", "throughput_out")))

@@ -33,7 +33,7 @@ class SnapshotWriter:
 
     @property
     def exists(self) -> bool:
-        """Whether the policy has a history there."""
+        """Whether the policy has a history already."""
         return self._dataset.exists
 
     def policy(self, at: float, spec: Mapping[str, Any]) -> None:

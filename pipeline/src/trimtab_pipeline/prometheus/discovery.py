@@ -1,6 +1,6 @@
 """A topology from metrics alone: the brokers and bundles that Prometheus knows.
 
-It is for a cluster that Trimtab does not manage yet. Otherwise the resources define the topology.
+It is for a cluster that Trimtab does not manage yet. Otherwise the Kubernetes objects define the topology.
 """
 
 from __future__ import annotations

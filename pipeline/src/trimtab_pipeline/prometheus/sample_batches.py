@@ -59,7 +59,7 @@ def raw_series(answer: Samples, metrics: Metrics) -> Iterator[RawSeries]:
 
 
 def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
-    """The series of the counter whose rate a user's query of `signal` takes."""
+    """The series of the counter from which a user's query computes the rate of `signal`."""
     pods = answer.label("pod").to_pylist()
     return [RawSeries(signal, "rated", pod, "", points) for pod, points in zip(pods, answer.points, strict=True)]
 

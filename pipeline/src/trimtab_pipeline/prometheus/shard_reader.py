@@ -16,7 +16,7 @@ The last row of every shard is its report; a failed shard has nothing else. The 
     notes         failed checks, limits that are NaN, and brokers without an answer, each with the cause
     clock         seconds that the server's clock is ahead of ours; null when unknown
     bundles       number of rows from the bundles' own metrics
-    answered      pods whose statistics were read; null when none are read
+    answered      pods whose statistics were read; null when the request asks for no statistics
     repeated      pods with duplicate series: copies, or those from before a restart that the server still returns. For
                   their bundles, only the newest series are used (`ShardRequest.repeated`)
     seconds       time spent in HTTP and parsing
@@ -366,14 +366,14 @@ def _wide_table(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> d
 
 
 def _columns(read: _ShardRead, table: Table, answers: Mapping[str, Samples]) -> dict[str, pa.Array]:
-    """The columns of `table` from the answer about each."""
+    """The columns of `table`. answers: one per column."""
     labels, values = pivot(list(answers.values()), table.keys)
     columns = {name: read.good(column) for name, column in zip(answers, values, strict=True)}
     return dict(zip(table.keys, labels, strict=True)) | columns
 
 
 def _column(read: _ShardRead, table: Table, name: str, promql: str) -> Callable[[], Samples]:
-    """The query of one column. Built-in queries ignore duplicate series; a user's query is not changed."""
+    """The query of one column. A built-in query takes only the newest of duplicates, if there are known ones."""
     if table is BUNDLES and name in read.wanted.users:
         return partial(read.ask_user, BUNDLE + name, promql, table.keys)
     return partial(read.ask, of_newest(promql) if read.wanted.repeated else promql)

@@ -134,7 +134,7 @@ class Batch:
 
 
 class Stages(Protocol):
-    """Runs the stages of a batch, on Spark or on threads of this process. `reads`: one per policy, in their order."""
+    """Runs the stages of a batch, on Spark or on threads of this process. reads: one per cycle, in its order."""
 
     @property
     def parallelism(self) -> int:

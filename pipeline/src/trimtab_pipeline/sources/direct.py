@@ -1,8 +1,8 @@
 """`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
 
-It is used by ``trimtab run --spark none``, for a single measurement, as in `trimtab observe`, and for the refreshes of
-brokers between two cycles. The figures are the same as on Spark. Each measurement has its own threads, so it waits for
-no other. They are daemon threads, so the program's exit does not wait for a server that does not answer.
+Three kinds of measurements use it: those of ``trimtab run --spark none``, single ones as in `trimtab observe`, and the
+refreshes of brokers between two cycles. The figures are the same as on Spark. Each measurement has its own threads, so
+it waits for no other. They are daemon threads, so the program's exit does not wait for a server that does not answer.
 """
 
 from __future__ import annotations

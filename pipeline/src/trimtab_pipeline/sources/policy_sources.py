@@ -36,7 +36,7 @@ class PolicySources:
         self._decisions = DecisionHistories(history_dir)
 
     def open(self, policy: str, settings: PrometheusSettings, *, deadline: float | None = None) -> PolicySource:
-        """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (default: as for all).
+        """A source for `policy` (``namespace/name``), whose cycles may take `deadline` seconds (None: the common one).
 
         Raises `ValueError` for a name that leads out of the folder of histories, or an unknown preset.
         """

@@ -132,7 +132,7 @@ class EmbeddedSpark:
             _end_jvm(gateway)
 
     def await_stop(self, stopped: Future[None]) -> None:
-        """Wait for `stop`, and kill a JVM that hangs; callers that wait for it get an error."""
+        """Wait for `stop`, and kill a JVM that hangs; callers that wait for this JVM then get an error."""
         while not _within(stopped, _LOOK_EVERY):
             gateway = SparkContext._gateway  # noqa: SLF001  (no public way to the process)
             if gateway is not None and hangs(gateway.proc.pid, lambda seconds: _within(stopped, seconds)):

@@ -1,4 +1,4 @@
-"""The daemon that forks Spark's Python workers, with everything that a task imports.
+"""The daemon that forks Spark's Python workers, after it has imported the modules of a task.
 
 Workers share the memory of these modules with the daemon, and start without importing them again. PySpark's own daemon
 imports nothing before it forks, because a fork of a process with threads is not safe. Of the modules of a task only

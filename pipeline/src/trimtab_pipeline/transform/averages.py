@@ -11,7 +11,7 @@ have the same age.
 
 Pulsar counts samples instead (10 short, 1000 long), so its averages depend on how often they are recomputed. Use
 averages by samples to get Pulsar's decisions: they add one sample per cycle and ignore timestamps. A new bundle begins
-with Pulsar's default statistics as its first sample; the measured one is the second.
+with Pulsar's default statistics as its first sample; its first measured sample is the second.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _moved(old: FloatArray, sample: FloatArray, alpha: FloatArray) -> FloatArray
 
 
 def by_samples(before: Before, sample: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Pulsar's averages (n, 4) with the `sample` (n, 4) added: all weigh the same until the window is full."""
+    """Pulsar's averages (n, 4) with the `sample` (n, 4) added: all samples weigh the same until the window is full."""
     return _step(before.short, sample, counted(before.count, SHORT_WINDOW)), _step(
         before.long, sample, counted(before.count, LONG_WINDOW)
     )

@@ -89,9 +89,9 @@ BROKER_LOAD = pa.schema(
 )
 """A row per broker of a topology, and the reports of the shards.
 
-``age``: seconds since the oldest of its newest samples, null if it was never measured. ``started``: as in `TARGETS`.
-``answered``: whether its shard got an answer. ``present``: whether any of its resources is measured. ``doubt``: code of
-`trust`, null if the broker is trusted."""
+``age``: seconds since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
+unknown. ``started``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether any of its
+resources is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
 
 RANGES = pa.schema(
     [

@@ -33,8 +33,8 @@ def targets(
 ) -> pa.Table:
     """`relations.TARGETS` of the brokers in `topology`.
 
-    shards: the pods of each shard. last: `columns.BROKER_STATE` of the last cycle. The times of a pod in it do not
-    count if all are before `not_before` (epoch s).
+    shards: the pods of each shard. last: `columns.BROKER_STATE` of the last cycle. A pod's times in `last` do not
+    count if all of them are before `not_before` (epoch s).
     """
     shard = {pod: number for number, pods in enumerate(shards) for pod in pods}
     row = positions(pa.array(topology.pods, pa.string()), last["pod"])

@@ -46,7 +46,7 @@ class Drop(StrEnum):
     NAN = "NaN"  # samples that are not a number
     INFINITE = "Infinite"  # infinite samples
     NEGATIVE = "Negative"  # negative samples of a quantity that can't be negative
-    ABOVE_LIMIT = "AboveLimit"  # resources of brokers with usage above their limit; used up to `Trust.above_limit`
+    ABOVE_LIMIT = "AboveLimit"  # resources of brokers with usage above their limit; trusted up to `Trust.above_limit`
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
     DUPLICATE = "Duplicate"  # series or rows of bundles that exist more than once, brokers that share a pod
     UNKNOWN = "Unknown"  # bundles without a Bundle object, topics outside all bundles
@@ -106,7 +106,7 @@ def _doubts(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
 
 
 def _absent(loads: pa.Table, answered: BoolArray, present: BoolArray, cycle: Cycle) -> dict[str, BoolArray]:
-    """Brokers that did not answer, share a pod, were never measured or no longer are, or whose data is too old."""
+    """Brokers whose shard got no answer, that share a pod, or whose data is missing, too old or of unknown age."""
     age = floats(loads, "age")
     return {
         "partial": ~answered,

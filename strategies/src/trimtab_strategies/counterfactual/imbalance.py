@@ -17,7 +17,7 @@ HOT = 85.0
 def busiest(brokers: Brokers) -> FloatArray:
     """(n,) percent of the limit that each broker uses of its busiest resource among CPU and network.
 
-    NaN for a broker that is not ready or not schedulable, or whose usage is not known.
+    NaN for a broker that is not ready, not schedulable or not trusted, or whose usage is not known.
     """
     columns = [CPU, NETWORK_IN, NETWORK_OUT]
     limit = brokers.limit[:, columns]

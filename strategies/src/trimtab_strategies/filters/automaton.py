@@ -30,7 +30,7 @@ class Letter:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A place between letters where the empty pattern `here` matches."""
+    """A place between letters where `here`, a pattern that consumes no letter, matches."""
 
     here: re.Pattern[str]
 

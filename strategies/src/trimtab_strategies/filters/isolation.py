@@ -127,7 +127,7 @@ class IsolationRules:
         return self._matched[pattern]
 
     def _full_matches(self, pattern: str) -> BoolArray:
-        """A pattern with a `problem` matches no broker."""
+        """Brokers (mask, n) that `pattern` matches. A pattern with a `problem` matches none."""
         if (known := compiled(pattern)) is None:
             return np.zeros(len(self._names), dtype=bool)
         return np.array([known.fullmatch(name) for name in self._hosts], dtype=bool)

@@ -20,14 +20,14 @@ class Manager(StrEnum):
 
 
 class SelectionParams(WeightedParams):
-    """Parameters of both pipelines. The weights apply to the overload test."""
+    """Parameters of both selections, `Modular` and `Extensible`. The weights apply to the overload test."""
 
     max_topics: Annotated[int, Field(ge=1)] = 50000
     """Topics that a broker may have.
     Pulsar: loadBalancerBrokerMaxTopics"""
     distribute_evenly: bool = True
     """Keep only the brokers with the fewest bundles of the namespace. Only `Modular` does this. For bundles of
-    `pulsar/system` it always does.
+    `pulsar/system`, `Modular` does it even if this is false.
     Pulsar: loadBalancerDistributeBundlesEvenlyEnabled"""
     prefer_later_versions: bool = False
     """Keep only the brokers that run the latest version found among the candidates.

@@ -46,7 +46,7 @@ class Reason(StrEnum):
     VERSION = "Version"  # it runs an older version than another broker
     LOAD_MANAGER = "LoadManager"  # it runs another load manager
     UNEVEN = "Uneven"  # it has more bundles of the namespace than another broker
-    ZONE = "Zone"  # brokers of the namespace's zone have room
+    ZONE = "Zone"  # it is outside the namespace's zone, and brokers in that zone have room
 
     # why nothing moved: the strategy
     BALANCED = "Balanced"  # no broker is far enough from the others
@@ -80,7 +80,7 @@ class Reason(StrEnum):
     COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts the moves: for a while plans are only shown
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
     IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
-    SPLITTING = "Splitting"  # it is being split
+    SPLITTING = "Splitting"  # the bundle is being split
     CYCLE_CAP = "CycleCap"  # the policy's limit of moves per cycle is reached
     BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached
     HOUR_CAP = "HourCap"  # the policy's limit of moves per hour is reached

@@ -8,9 +8,10 @@ Formula. u = weighted maximum of the resources' percent; ema = history * ema + (
 the candidates; best = those with ema + d <= a, where d is `average_difference`.
 
 There are two forms, because Pulsar has two load managers. `LeastResourceUsageWithWeight` (modular) advances its average
-at *every call*, so it follows the number of placements rather than time. A broker without bundles or messages loses its
-history. `ExtensibleLeastResourceUsageWithWeight` counts heap memory, too. Its average advances once per snapshot of the
-cluster. In Pulsar, brokers' reports advance it. Load that the plan has moved counts immediately and in full.
+at *every call*, so it follows the number of placements rather than time. A broker without bundles, or without messages,
+loses its history. `ExtensibleLeastResourceUsageWithWeight` counts heap memory, too. Its average advances once per
+snapshot of the cluster. In Pulsar, brokers' reports advance it. Load that the plan has moved counts immediately and in
+full.
 
 When it helps. Together with a shedder that moves several bundles in one cycle. When it hurts. If no broker is
 `average_difference` below the average, placement is random, and may choose the fullest.

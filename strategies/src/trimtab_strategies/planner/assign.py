@@ -76,7 +76,7 @@ def assign(  # noqa: PLR0917 - the arguments of `decide`
 
 
 def _enough(measured_brokers: Verdict, cluster: ClusterLoad, limits: MoveLimits) -> bool:
-    """Whether enough brokers have data, and one of them can receive."""
+    """Whether enough ready brokers have trusted data, and at least one such broker may receive bundles."""
     trusted, ready = measured_brokers.allowed, cluster.brokers.ready
     receivers = bool((trusted & cluster.brokers.schedulable).any())
     return receivers and int(trusted.sum()) >= limits.min_trusted_brokers * int(ready.sum())

@@ -19,7 +19,7 @@ from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.usage import bundle_throughput, percent
 
 MOVES = 20
-"""Maximum number of moves of a decision whose alternative destinations are recorded: the first moves."""
+"""Alternative destinations are recorded for at most this many moves of a decision, the first ones."""
 REJECTED = 5
 """Number of rejected brokers that are listed one by one for each move. The others are grouped by reason."""
 BROKERS = 10

@@ -263,9 +263,9 @@ def shed(
 
 
 def only_brokers(cluster: ClusterLoad, part: BoolArray) -> ClusterLoad:
-    """The cluster reduced to the brokers in `part` (mask, n). Bundles of the others have no owner in it.
+    """The cluster reduced to the brokers in `part` (mask, n). In the result, bundles of other brokers have no owner.
 
-    A ready broker that is left out stays in `quality.doubts`, so that strategies do not believe that it is gone.
+    `quality.doubts` has each ready broker that is left out, so that strategies do not believe that the broker is gone.
     """
     brokers = cluster.brokers
     row = np.append(np.where(part, np.cumsum(part) - 1, -1), -1)  # the last entry is for unowned bundles (-1)

@@ -142,7 +142,10 @@ class DrainMoves:
     def _fitting(
         self, bundle: int, source: int, load: FloatArray, choosing: DestinationChoice, line: float
     ) -> IntArray | Reason:
-        """The brokers (rows) with room for a bundle, or why none has. Preferred ones only, if one of them has room."""
+        """The brokers (rows) with room for a bundle, or why none has room.
+
+        If any broker that the namespace prefers has room, only such brokers.
+        """
         answer = Reason.NO_CANDIDATE
         for among in (self.choosing, self.choosing.without_preferences()):
             candidates = np.setdiff1d(np.intersect1d(among.candidates(bundle), choosing.brokers), [source])

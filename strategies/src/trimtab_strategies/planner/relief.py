@@ -1,8 +1,8 @@
 """Unloads one broker because a person requested it. The chosen bundles go through guard and placement as usual.
 
 `BrokerRelief` needs no threshold and no history. The broker gives away its largest bundles that together do not exceed
-its excess over the average of the brokers. If no broker may take one of them, others are chosen instead, and the broker
-may end up a little below the average.
+its excess over the average of the brokers. If no broker may take one of these bundles, other bundles are chosen
+instead, and the broker may end up a little below the average.
 """
 
 from __future__ import annotations

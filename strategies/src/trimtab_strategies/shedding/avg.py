@@ -246,10 +246,10 @@ class AvgShedderParams(WeightedParams):
     """Percent of a pair's difference that moves in one cycle; 50 evens it out.
     Pulsar: maxUnloadPercentage in 0-1"""
     min_rate: Annotated[int, Field(ge=0)] = 1000
-    """Messages/s below which nothing moves.
+    """Messages/s: a pair moves bundles by message rate only if it wants to move more than this.
     Pulsar: minUnloadMessage"""
     min_throughput: Quantity = "1Mi"
-    """Bytes/s below which nothing moves.
+    """Bytes/s: otherwise a pair moves bundles by throughput, but only if it wants to move more than this.
     Pulsar: minUnloadMessageThroughput in bytes/s"""
     compatibility: Compatibility = Compatibility.JAVA
     """`Java` decides as Pulsar does, `Corrected` without its known defects."""
@@ -357,7 +357,7 @@ class AvgShedderPlacementParams(StrategyParams):
     """Parameters of AvgShedder as a placement."""
 
     compatibility: Compatibility = Compatibility.JAVA
-    """`Java` looks the noted broker up by the bundle's statistics, as Pulsar does, `Corrected` by its name."""
+    """`Java` looks the planned broker up by a bundle's statistics, as Pulsar does, `Corrected` by a bundle's name."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 Idea. Each broker is judged alone, by its current usage. A broker that reaches `overload_threshold` sheds its busiest
 bundles until the excess, and five points more, have left.
 
-Formula. u = weighted maximum of the resources' percent. A broker sheds when u >= t; wanted = throughput * (u - t +
-0.05), where throughput is what the broker itself reports. Its bundles leave in descending short-term throughput until
-`wanted` is reached. At least one leaves, so more than `wanted` may leave.
+Formula. u = weighted maximum of the resources' usage, t = `overload_threshold`, both as ratios. A broker sheds when
+u >= t; wanted = throughput * (u - t + 0.05), where throughput is what the broker itself reports. Its bundles leave in
+descending short-term throughput until `wanted` is reached. At least one leaves, so more than `wanted` may leave.
 
 When it helps. As a safety net: nothing moves in normal times, and there is no average that a hot broker could raise.
 When it hurts. When the whole cluster is busy, every broker sheds to the others without checking whether they have room.

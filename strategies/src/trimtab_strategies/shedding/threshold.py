@@ -63,7 +63,7 @@ class ThresholdShedderParams(WeightedParams):
     """Percent of the smoothed usage that comes from earlier cycles; 0 uses only this cycle.
     Pulsar: loadBalancerHistoryResourcePercentage in 0-1"""
     min_throughput: Quantity = "10Mi"
-    """Bytes/s below which a broker sheds nothing.
+    """Bytes/s: a broker that wants to shed less than this sheds nothing.
     Pulsar: loadBalancerBundleUnloadMinThroughputThreshold in MiB/s"""
     lower_boundary: bool = False
     """Whether the busiest broker also sheds when some broker is far below the average.

@@ -156,7 +156,7 @@ class UniformLoadShedder:
         return cluster.brokers.index[next(name for name in walked if name in names)]
 
     def _taken(self, values: FloatArray, wanted: float) -> IntArray:
-        """Positions of the bundles' `values` that leave."""
+        """Positions in `values` of the bundles that leave."""
         some = np.arange(len(values)) if self.java else np.flatnonzero(values > 0)
         taken = some[that_fit(values[some], wanted, whole=self.java)]
         return taken if self.params.max_bundles == -1 else taken[: max(0, self.params.max_bundles)]

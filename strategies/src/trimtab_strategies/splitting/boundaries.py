@@ -136,7 +136,7 @@ def flow_or_qps_equally_divide(
 
 
 def _in_ring_order(places: IntArray, load: FloatArray, compatibility: Compatibility) -> tuple[IntArray, FloatArray]:
-    """Places and load (t, 2), by place.
+    """Places and load (t, 2), sorted by place.
 
     With `Java`, all topics on one place have the load of the last one. With `Corrected`, each place has one row with
     the sum of its topics' load.

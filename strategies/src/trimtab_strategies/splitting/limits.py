@@ -91,7 +91,7 @@ def carried(cluster: ClusterLoad, traffic: FloatArray) -> FloatArray:
 
 
 def first_exceeded(load: FloatArray, ceilings: FloatArray) -> IntArray:
-    """The first column of each bundle's `load` (m, 4) above its ceiling (m,), -1 if none. NaN is above no ceiling."""
+    """(m,) the first column of each bundle's `load` (m, 4) that is above its ceiling; -1 if none. NaN is above none."""
     above = load > ceilings
     first: IntArray = np.where(above.any(axis=1), np.argmax(above, axis=1), -1)
     return first
@@ -110,7 +110,7 @@ def by_name(cluster: ClusterLoad, rows: IntArray) -> IntArray:
 
 
 def held_back(cluster: ClusterLoad, rows: Sequence[int] | IntArray, reason: Reason, words: str) -> list[HeldBack]:
-    """One entry for all bundles (rows) that were not split for `reason`; no entry if there are no bundles."""
+    """One entry for all bundles (rows) that were not split because of `reason`; no entry if there are no bundles."""
     if not len(rows):
         return []
     names = cluster.bundles.names

@@ -44,7 +44,10 @@ def sheddings(shedder: Shedder, cluster: ClusterLoad, sheddable: BoolArray) -> I
 
 
 def plans(pair: Pair, cluster: ClusterLoad, limits: MoveLimits, count: int = 4) -> Iterator[tuple[ClusterLoad, Plan]]:
-    """`count` plans in a row, a minute apart with the same load, as if no move landed. The memory survives restarts."""
+    """`count` plans in a row, a minute apart with the same load, as if no move landed.
+
+    After each plan, the memory is written as JSON and read back, as for a restart.
+    """
     memory, rng = Memory(), np.random.default_rng(0)
     for step in range(count):
         shown = replace(cluster, now=cluster.now + MINUTE * step)

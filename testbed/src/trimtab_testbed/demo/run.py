@@ -58,7 +58,7 @@ _LOOK_EVERY = 0.7  # seconds between snapshots; several fall into each cycle
 
 _MEASURED = 45.0  # seconds within which all brokers must be measured
 
-_CLOSE = 4.0  # most percentage points between the scenario's CPU and the measured CPU, once rates have ramped up
+_CLOSE = 4.0  # percentage points by which measured CPU may differ from the scenario's, once rates have ramped up
 
 
 def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bool, spark: str) -> Result:

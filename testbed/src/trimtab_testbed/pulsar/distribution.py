@@ -1,7 +1,8 @@
 """Finds the jars of Pulsar's brokers, or downloads them with Maven.
 
 The default version comes from Pulsar's full binary distribution, which has the brokers that users run. Maven Central
-has no such distribution of other versions, so for these Maven collects the broker and all its dependencies.
+has no such distribution of newer versions. So for every other version, Maven collects the broker and all its
+dependencies.
 """
 
 from __future__ import annotations

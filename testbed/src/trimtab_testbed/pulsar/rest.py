@@ -81,7 +81,7 @@ class PulsarRest:
         return tuple(f"{namespace}/0x{a:08x}_0x{b:08x}" for a, b in itertools.pairwise(edges))
 
     def owner(self, bundle: str) -> str:
-        """Id of the broker that serves the bundle; empty if none does. Only with the modular load manager."""
+        """Id of the broker that serves the bundle; empty if none does. Works only with the modular load manager."""
         status, headers, text = self._once("GET", f"{self.url}/admin/v2/namespaces/{bundle}/topicHashPositions", None)
         if status == HTTPStatus.TEMPORARY_REDIRECT:
             return urlsplit(headers["Location"]).netloc

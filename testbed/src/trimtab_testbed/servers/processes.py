@@ -41,7 +41,7 @@ class PortTakenError(ServerFailedError):
 
 
 def children() -> dict[int, list[int]]:
-    """Ids of the child processes of each process that runs now and has some."""
+    """Process id -> ids of its child processes, for each running process that has any."""
     found: dict[int, list[int]] = defaultdict(list)
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has exited meanwhile
@@ -90,8 +90,8 @@ def _free(port: int) -> bool:
 def _claimed(port: int) -> bool:
     """Claim the port with a socket name. Returns False if another process has claimed it.
 
-    Perhaps nothing listens on a claimed port yet: a JVM takes ten seconds to start. The kernel drops the name when the
-    process that claimed the port exits.
+    Only the claim protects the port while nothing listens on it yet: a JVM takes ten seconds to start. The kernel drops
+    the name when the process that claimed the port exits.
     """
     claim = socket.socket(socket.AF_UNIX)
     try:

@@ -91,7 +91,7 @@ class Serving(Protocol):
 class Ownership:
     """Watches the Bundle objects of `namespace` for the broker `me` and keeps `serving` up to date until cancelled.
 
-    deaf: desired owners are seen but not carried out, as by a hanging broker. Set it through `hear`.
+    deaf: desired owners are seen but not carried out, as if the broker hung. Set it through `hear`.
     """
 
     def __init__(self, api: client.CustomObjectsApi, namespace: str, me: str, serving: Serving) -> None:

@@ -1,4 +1,4 @@
-"""Scenarios as data: a cluster, its load, the first owners, the policy, and when it counts as solved."""
+"""Scenarios as data: a cluster, its load, the first owners, the policy, and when the scenario counts as solved."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _known(value: float) -> float | None:
 
 
 def print_summaries(screen: Console, summaries: Sequence[HistorySummary], now: float) -> None:
-    """Print a row for each policy, then gaps and damaged files, the newest first."""
+    """Print a row for each policy. Then, policy by policy, the sizes of tables, the newest gaps and damaged files."""
     rows = [_cells(summary, now) for summary in summaries]
     print_grid(screen, Grid("", ("Policy", *_COLUMNS), rows, _COLUMNS, _SPARE))
     for summary in summaries:

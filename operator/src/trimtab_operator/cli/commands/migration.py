@@ -185,7 +185,7 @@ def migrate(runtime: Mapping[str, str], *, admin_url: str, prometheus: str, trim
     _, _, splitter, selection = _DEFAULTS[reader.manager]
     source: dict[str, Any] = {"url": prometheus, **_nic_speed(reader)}
     interval = {} if trim else {"interval": reader.minutes(_INTERVAL, "1m")}
-    strategies = _strategies(replace(reader, notes=[]) if trim else reader)  # what is left out needs none
+    strategies = _strategies(replace(reader, notes=[]) if trim else reader)  # Trim needs no notes on them
     spec: dict[str, Any] = {
         "mode": "DryRun",
         **interval,

@@ -76,7 +76,10 @@ class _Requested:
 
 
 async def _write(api: Api, arguments: argparse.Namespace) -> _Requested:
-    """Write the desired owner, unless the bundle is already there. Raises `CommandError`, `ApiError`."""
+    """Write the desired owner, unless the broker already is the owner and the desired owner.
+
+    Raises `CommandError`, `ApiError`.
+    """
     name = object_name(arguments.bundle)
     bundle = await fetch(api, BUNDLES, arguments.namespace, name)
     broker = arguments.broker or await _placed(api, arguments, bundle)
@@ -89,9 +92,9 @@ async def _write(api: Api, arguments: argparse.Namespace) -> _Requested:
 
 
 async def write_owner(api: Api, namespace: str, name: str, broker: str, resource_version: str) -> None:
-    """Write the desired owner of a Bundle as a person does, unless it has changed since `resource_version`.
+    """Write the desired owner of a Bundle as a person does, unless the Bundle has changed since `resource_version`.
 
-    Raises `CommandError` if it has, and `ApiError`.
+    Raises `CommandError` if it has changed, and `ApiError`.
     """
     body = {"metadata": {"resourceVersion": resource_version}, "spec": {"owner": broker, "assignment": None}}
     try:

@@ -122,7 +122,7 @@ def _rounded(value: float) -> float | None:
 
 
 def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str = "") -> None:
-    """Print a summary, then brokers, splits, moves, and what is held back. headline: replaces the policy's own."""
+    """Print a summary, then brokers, splits, moves, and what is held back. headline: empty for the usual one."""
     plan = foreseen.plan
     screen.print(Text(headline or _headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))

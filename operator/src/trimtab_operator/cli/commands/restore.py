@@ -56,8 +56,8 @@ _TERMS = 4
 async def _stop_operator(api: Api, namespace: str, deployment: str, lease: str) -> bool:
     """Scale `deployment` to zero and wait until no operator leads. Raises `ApiError`.
 
-    A leader that stops normally releases its Lease. Any other loses it when the Lease expires. Returns False if one
-    continues to lead.
+    A leader that stops normally releases its Lease. Any other leader loses it when the Lease expires. Returns
+    False if an operator continues to lead.
     """
     try:
         await api.patch(DEPLOYMENTS, namespace, deployment, {"spec": {"replicas": 0}}, subresource="scale")
@@ -241,9 +241,10 @@ async def _set_dry_run(api: Api, arguments: argparse.Namespace, policy: Mapping[
 
 
 async def _restored_by_operator(api: Api, arguments: argparse.Namespace) -> bool:
-    """Whether an operator that runs has restored Pulsar's balancer itself, because its policies are in DryRun now.
+    """Give a running operator time to restore Pulsar's balancer itself. Returns whether it has done so.
 
-    An operator that has not seen the new mode yet would switch the balancer off again if this command restored first.
+    The operator does so because its policies are in DryRun now. If this command restored first, an operator that has
+    not seen the new mode yet would switch the balancer off again.
     """
     if arguments.dry_run or arguments.stop_deployment:
         return False
@@ -264,7 +265,10 @@ async def _restored_by_operator(api: Api, arguments: argparse.Namespace) -> bool
 
 
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
-    """Turn Pulsar's own balancer back on. Returns whether nothing is left to do. again: True for a second call."""
+    """Turn Pulsar's own balancer back on. Returns whether nothing is left to do.
+
+    again: whether it may have been restored already during this command; then nothing is printed if it was.
+    """
     store = found_settings_store(api, arguments.namespace)
     try:
         if (found := await store.load()) is None:
@@ -329,7 +333,7 @@ async def _leader(api: Api, arguments: argparse.Namespace, namespaces: Sequence[
 
 
 async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> None:
-    """Say if an operator still leads, as it adds the finalizers again."""
+    """Print a warning if an operator still leads: it will add the finalizers again."""
     holder, namespace = await _leader(api, arguments, namespaces)
     if holder:
         also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
@@ -340,7 +344,10 @@ async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces:
 
 
 async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) -> list[bool]:
-    """Remove Trimtab's finalizer from the objects of a kind. Returns which had it removed. Raises `ApiError`."""
+    """Remove Trimtab's finalizer from the objects of a kind that have it. Returns for each whether that worked.
+
+    Raises `ApiError`.
+    """
     items = await _objects(api, ref, arguments.namespace)
     return [await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)]
 

@@ -152,7 +152,7 @@ class InPlace:
 
 
 class LineByLine:
-    """A line with the time for each change; with JSON or YAML, an object."""
+    """For each change, a line that begins with the time; with JSON or YAML, an object."""
 
     def __init__(self, output: str) -> None:
         self._output = output

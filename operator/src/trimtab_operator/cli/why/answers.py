@@ -51,7 +51,7 @@ class ManualMoveFacts:
 
 
 TRIMTAB = "trimtab"
-"""Field manager of this program and of the operator. If there is no assignment, `trimtab move` wrote the owner."""
+"""Field manager of this program and of the operator. If the owner is not the assigned one, `trimtab move` wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def line_step(record: DecisionRecord | None, reason: Reason, facts: Facts) -> tu
 
 
 _WITH_MINIMUM = frozenset({"ThresholdShedder", "UniformLoadShedder", "AvgShedder"})
-"""Shedders that move nothing while less than a minimum of traffic would leave a broker."""
+"""Shedders that unload nothing from a broker if the traffic to be moved is below a minimum."""
 
 _BY_LINE = frozenset({Reason.OVERLOADED, Reason.BALANCED})
 

@@ -119,9 +119,9 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
 async def _carried_out(
     api: Api, namespace: str, broker: str, records: tuple[DecisionRecord, ...], now: float
 ) -> tuple[DecisionRecord, ...]:
-    """The records; in the newest, moves of `broker` that a person approved have ended as their bundles say.
+    """The records. In the newest, approved moves from or to `broker` have the outcomes that their bundles show.
 
-    The operator records that in its next cycle. Raises `ApiError`.
+    The operator itself records these outcomes only in its next cycle. Raises `ApiError`.
     """
     if not records:
         return records
@@ -162,7 +162,10 @@ async def _no_place(api: Api, namespace: str, bundle: BundleRecord) -> tuple[Rea
 async def _policy(
     api: Api, namespace: str, policies: Sequence[Object], brokers: Sequence[Object], broker: str
 ) -> tuple[Object, tuple[DecisionRecord, ...]]:
-    """The policy of `broker`, and its decisions. If the broker's status names none, the decisions show the policy."""
+    """The policy of `broker`, and the decisions of that policy.
+
+    If the broker's status names no policy, it is the oldest one whose newest decision includes the broker.
+    """
     by_name = {policy["metadata"]["name"]: policy for policy in policies}
     named = {b["metadata"]["name"]: (b.get("status") or {}).get("policy", "") for b in brokers}.get(broker, "")
     first = [named] if named in by_name else []

@@ -80,7 +80,7 @@ TOPICS = 3
 
 
 _LONGEST = 60.0
-"""Seconds after the unload request. A client that connects later counts as a new client."""
+"""Seconds after the unload request. A client that connects later may be a new client, so the move is not measured."""
 
 
 class MoveCostController:
@@ -158,7 +158,7 @@ class MoveCostController:
 
 
 def interruption(topics: Sequence[ReconnectTimes]) -> Interruption | None:
-    """The interruption by a move, from the sampled topics; None if no client reconnected in time."""
+    """The interruption by a move, from sampled topics; None if no client reconnected, or one only after `_LONGEST`."""
     clients = [topic.clients for topic in topics if topic.clients is not None]
     publishers = [topic.publishers for topic in topics if topic.publishers is not None]
     if not clients or max(clients) > _LONGEST:

@@ -53,12 +53,12 @@ LISTENER_TIMEOUT = 1.0
 
 
 class _SupersededError(Exception):
-    """The desired owner changed: nothing is left to do."""
+    """The bundle is gone, is being split or has changed: this attempt has nothing left to do."""
 
 
 @dataclass(slots=True)
 class BundleUnload:
-    """Attempts to move bundles, through `admin`. Its reads do not wait for the request budget."""
+    """Attempts to move bundles. admin: a client whose requests do not wait for the request budget."""
 
     cluster: ClusterState
     admin: Admin
@@ -147,7 +147,10 @@ class BundleUnload:
         return self.cluster.now()
 
     def _check_wanted(self, request: UnloadRequest) -> None:
-        """Raise `_SupersededError` if the desired owner changed, `InactiveDestinationError` if it is inactive."""
+        """Raise `_SupersededError` if the bundle is gone, is being split or has a new generation.
+
+        Raise `InactiveDestinationError` if the desired owner is inactive.
+        """
         now = self.cluster.stores.bundles.items.get(request.record.name)
         if now is None or now.generation != request.record.generation or now.split:
             raise _SupersededError

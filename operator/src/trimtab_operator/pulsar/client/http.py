@@ -81,7 +81,7 @@ class HttpAdmin:
         return api.leader_id(await self._get("leader", "/admin/v2/brokers/leaderBroker"))
 
     async def load_manager(self) -> LoadManager:
-        """The load manager that the cluster runs, at most a minute old."""
+        """The load manager that the cluster runs, or ran at most a minute ago."""
         if not self._manager or time.monotonic() - self._manager[-1][0] > MANAGER_FOR:
             found = api.texts(await self._get("runtime", "/admin/v2/brokers/configuration/runtime"))
             self._manager[:] = [(time.monotonic(), load_manager(found))]
@@ -255,9 +255,10 @@ class HttpAdmin:
         return self._cluster[0]
 
     async def _https_origin(self, broker: str) -> str:
-        """The https base URL of a broker, by a lookup in the heartbeat namespace that only this broker owns.
+        """The https base URL of a broker, by a lookup in its heartbeat namespace.
 
-        If another broker owns that namespace, `broker` has just stopped. Raises `PulsarError`.
+        A running broker owns its heartbeat namespace itself. If another broker owns that namespace, `broker` has just
+        stopped. Raises `PulsarError`.
         """
         found, _ = await self._ask(lookup_of(broker))
         if not (url := self.transport.learn(broker, found)):

@@ -177,7 +177,7 @@ class OwnBalancerController:
         link = self.cluster.link
         self._note(found)
         if readings.brokers:
-            link.elsewhere, link.found = True, None  # a deleted ConfigMap is no longer stored again
+            link.elsewhere, link.found = True, None  # so if the ConfigMap is deleted, it is not stored again
         state = readings.own_balancer_state("nothing is switched off before that is done")
         self._publish(replace(state, text=f"{_restore_first(found)}; {state.text}"))
 

@@ -76,7 +76,7 @@ class Survey:
         self.order, self.spread = self._ordered() if self.skip is None else (by_name[:0], Spread(0, 0, 0, 0))
 
     def after(self, unloads: tuple[Unload, ...]) -> dict[str, Any]:
-        """The memory after `unloads`: brokers that give bundles rest. In the corrected form, receivers rest, too."""
+        """The memory after `unloads`: brokers that gave bundles away rest; if `corrected`, receivers rest, too."""
         unloaded = recall(self.memory, "unloaded", self.cluster.brokers.names)
         for unload in unloads:
             unloaded[unload.broker] = self.cluster.now
@@ -268,7 +268,7 @@ class TransferShedder:
     reports: Callable[[ClusterLoad, BoolArray, TransferShedderParams], Reports] = field(default=snapshot_reports)
 
     def shed(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> Shedding:
-        """Bundles and swaps that bring the brokers together, one `Unload` each, in the order of decision."""
+        """Bundles and swaps that make the brokers' usage more equal, one `Unload` each, in the order of decision."""
         return self.outcome(cluster, sheddable, memory).shedding
 
     def outcome(self, cluster: ClusterLoad, sheddable: BoolArray, memory: Mapping[str, Any]) -> TransferOutcome:

@@ -9,7 +9,7 @@ plus the doubt. There is a cause, a reason to act, when
 A campaign is the three minutes after a plan. Windows of 8, 6, 5, 4, 3 and 2 minutes are tried, the longest first. A
 burst of one minute never leads to a plan. A plan pays when
 
-    (points taken off brokers above their target) x (minutes that will probably last)
+    (points taken off brokers above their target) x (minutes that the difference will probably last)
         >= worth x (price of its moves) / (bundles per broker)
 
 For a broker whose bundles alone explain most of its usage, points above 85 % usage count three times, and points above
@@ -178,7 +178,7 @@ def watched(
     loud, fell = _followed(background - calm, before["loud"], now, hot, moved["loud"])
     answered = np.where(np.isnan(loud), np.nan, recall(memory, "answered", names))
     campaign, born = now - memory.get("campaign", -np.inf) <= 60 * CAMPAIGN, memory.get("born", now)
-    fell = [] if campaign else fell  # in a campaign it may be CPU of arriving bundles, not of another program
+    fell = [] if campaign else fell  # in a campaign, the CPU that fell may be that of arriving bundles
     spikes = [*memory.get("spikes", ()), *([now, minutes] for minutes in (*ended, *filled, *fell))]
     spikes = [[end, minutes] for end, minutes in spikes if now - end <= _HOUR and minutes > 0]
     spike = max((minutes for _, minutes in spikes), default=0.0)
@@ -309,7 +309,7 @@ def _patient(
     believed = busy | (watch.lasted(watch.loud) >= LOUD) | np.isfinite(watch.answered)
     calm = replay.away_with(np.where(believed, replay.model.background[-1], watch.calm))
     low = np.where(believed, low, np.minimum(low, calm))
-    high = np.maximum(high, calm)  # a loud background raises the level, so all others seem to be below it
+    high = np.maximum(high, calm)  # a loud background raises the level, so all other brokers seem to be below the level
     if window < SURE:
         low = np.minimum(low, replay.usual)
     lasted = watch.lasted(watch.since)

@@ -44,7 +44,8 @@ class Worth:
 def above(names: Sequence[str], found: Cause) -> str:
     """The broker farthest above its level in a window: ``broker-4 was 12.0 points above its level for 8 minutes``.
 
-    If it is less than `hot` above, the text also names the broker farthest below. names: the brokers' names.
+    If this broker is less than `hot` points above its level, the text names the two brokers that are farthest apart
+    (within one pool). names: the brokers' names.
     """
     minutes = counted(found.window, "minute")
     if found.hottest >= found.hot:

@@ -203,7 +203,7 @@ def _evidence(cpu: FloatArray, work: FloatArray, cores: FloatArray, slope: Float
     """Information and drift (n,) from the newest difference between two minutes; 0 for a full machine."""
     work = np.where(np.isnan(cpu), np.nan, work)
     changed, caused = np.diff(cpu, axis=0), np.diff(work, axis=0)
-    # differences are NaN after a gap, too: caches of a broker that just received bundles may then still be cold
+    # differences are also NaN right after a gap: caches of a broker that just received bundles may then be cold
     usable = (np.maximum(cpu[1:], cpu[:-1]) < FULL * cores) & np.isfinite(changed) & np.isfinite(caused)
     left = np.where(usable, changed - slope * caused, np.nan) / cores
     known = left[~np.isnan(left)]

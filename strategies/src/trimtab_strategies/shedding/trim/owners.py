@@ -37,7 +37,7 @@ class Owned:
 
 
 def fingerprints(names: tuple[str, ...], owner: IntArray, brokers: int) -> IntArray:
-    """Checksum (n,) of the names of each broker's bundles, in any order. owner: (m,) rows."""
+    """For each broker, a checksum (n,) of its bundles' names; their order does not matter. owner: (m,) rows."""
     found: IntArray = np.bincount(owner + 1, weights=_checksums(names), minlength=brokers + 1)[1:].astype(np.int64)
     return found % 2**32
 

@@ -84,8 +84,8 @@ class PlanBounds:
 
     movable: (m,) bundles that may move. receivers: (n,) brokers that may receive. most: maximum number of moves.
     per_broker: maximum number of moves from a broker, and of moves to a broker. price: the move of an average
-    bundle must gain this value (points^2), divided by the bundles per broker. destinations: None if each bundle may go
-    to every receiver.
+    bundle must gain at least `price` / (bundles per broker), in points^2. destinations: None if each bundle may go to
+    every receiver.
     """
 
     movable: BoolArray
@@ -116,7 +116,7 @@ def prices(cluster: ClusterLoad, fixed: float) -> FloatArray:
 
 
 def _interruption(cluster: ClusterLoad) -> FloatArray:
-    """Factor (m,) on the price: the square root of the namespace's publish gap / the usual one, within bounds."""
+    """Factor (m,) on the price: the square root of (the namespace's publish gap / the usual gap), within bounds."""
     gaps = np.array([cluster.publish_gaps.get(space, USUAL_GAP) for space in cluster.namespaces])
     factor: FloatArray = np.clip(np.sqrt(gaps / USUAL_GAP), LEAST_GAP, MOST_GAP)[cluster.bundles.namespace]
     return factor

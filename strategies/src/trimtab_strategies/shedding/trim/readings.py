@@ -8,13 +8,14 @@ A broker uses CPU without any load, too: its idle CPU. Brokers of one kind (with
 different loads show how much it is. A line through their CPU at these loads gives the CPU at zero load. If idle CPU
 were ignored, bundles would seem to cost much on a broker with little load.
 
-If a machine is suddenly full, and its bundles do not explain that, its CPU is used only from the second minute on.
+If a machine is suddenly full, and its bundles do not explain that, the CPU of the first such minute is not used.
 
 A broker with hardly any traffic does not show its slope: how much CPU a unit of work costs. Its CPU counts as
 background: CPU that its bundles do not explain.
 
 Nothing is learned from a broker's CPU in the three minutes after bundles arrived: caches are cold, and all clients
-connect at the same time. The difference between the first minute afterwards and the last one before is not used either.
+connect at the same time. The step of CPU from the last minute before these three to the first one after them is not
+used either.
 
 Stored in the strategy's `memory`: ``brokers.idle`` (ratio of the cores), ``message`` (bytes).
 """
@@ -44,7 +45,7 @@ PRICES = (0.0, 100.0, 200.0, 400.0, 800.0, 1600.0, 3200.0, 6400.0)
 
 _LITTLE = 0.05  # ratio of the busiest broker's traffic per core below which a broker's cpu / U is not used
 _FALSE = 1.5  # a full machine's reading is not believed at first above this multiple of its kind's ratio cpu / U
-_GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings if they are at least this ratio of its work
+_GOOD_PART = 0.03  # bundles that arrived disturb a broker's readings if they carry at least this ratio of its traffic
 _CLEAR = 2.0  # idle CPU, or a background, counts only above this multiple of the noise
 _ON_A_LINE = 3  # the least number of brokers of a kind for a line
 _UNLIKE = 2.0  # for a line, the largest load must be at least this multiple of the least one
@@ -73,7 +74,7 @@ class BrokerReadings:
     """What the samples of k minutes show about n brokers; NaN where a reading would mislead.
 
     cpu: (k, n) cores. work: (k, n) U. each, whole: (k, n) CPU per work: `each` without idle CPU, `whole` with it.
-    known: (k, n) where `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of that kind
+    known: (k, n) where `each` shows a slope. cores: (n,) declared cores. idle: (n,) cores that a broker of its kind
     uses without load. kinds: (n,) number of each broker's kind. message: the price of a message.
     """
 
@@ -130,7 +131,7 @@ class BrokerReadings:
         return found
 
     def own_idle(self, slope: FloatArray) -> FloatArray:
-        """Cores (n,) that each broker uses without load: those of its kind, at most what its bundles do not explain."""
+        """Idle CPU (n,) of each broker, in cores: that of its kind, but at most what its bundles do not explain."""
         rest = median(self.cpu - slope * self.work)
         own: FloatArray = np.where(np.isnan(rest), self.idle, rest.clip(0, self.idle))
         return own
@@ -221,7 +222,7 @@ def without_repeats(recent: RecentSamples, owner: IntArray) -> tuple[FloatArray,
 
 
 def unsettled(cluster: ClusterLoad, recent: RecentSamples) -> BoolArray:
-    """Minutes (k, n) in which a broker's CPU shows little, because a large part of its bundles has just arrived.
+    """Minutes (k, n) whose CPU is not used, because bundles with enough of the broker's traffic have just arrived.
 
     A new owner reads from the bookies until its caches are warm, and all clients connect at the same time.
     """

@@ -363,7 +363,7 @@ def _since_middle(minutes: int) -> FloatArray:
 
 
 def _grown(work: FloatArray) -> FloatArray:
-    """Growth (x,) of `work` (k, x) per minute, as a ratio of its mean, by a line; 0 if it may be noise, or a step.
+    """Growth (x,) per minute of a line through `work` (k, x), as a ratio of the mean; 0 if it may be noise, or a step.
 
     If `work` is a step, one half of the minutes shows no growth. So the half that grows less counts.
     """

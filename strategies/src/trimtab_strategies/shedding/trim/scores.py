@@ -4,10 +4,11 @@ A prediction is due three minutes after its plan. If another plan touches the br
 replaces the old one. When a prediction is due, it counts only if the broker has the bundles that the plan gave it, and
 no move from or to the broker is pending. So nothing is learned in mode DryRun, or when a move failed or is late. The
 measured value is the median of these three minutes, because plans predict from medians, too. A prediction is right if
-it is within 3 points. The next plan may make `step` times the usual number of moves. If fewer than 70 % of the last 20
-predictions (at least 10) are right, `step` halves, down to an eighth. Otherwise it doubles, up to one.
+it is within 3 points.
 
-An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
+The next plan may make `step` times the usual number of moves. `step` changes in each cycle in which a prediction
+counts. If fewer than 70 % of the last 20 predictions are right, `step` halves, down to an eighth. Otherwise it doubles,
+up to one. An error counts for a day only, because the model changes. While fewer than 10 errors count, `step` is one.
 
 Stored in the strategy's `memory`: ``predictions`` ([due, broker, percent, checksum of its bundles]), ``scored`` ([epoch
 seconds, points], the newest last; points are measured less predicted), ``step`` (ratio).

@@ -157,7 +157,7 @@ class _Sizes:
         """The sizes by `replay`. fit: (n,) brokers that may receive bundles, at least two."""
         model, minutes = replay.model, slice(-LASTS, None)
         sample: FloatArray = replay.load[minutes].min(axis=0)
-        waits = np.append(replay.full, False)[replay.owner]  # a full machine can't wait
+        waits = np.append(replay.full, False)[replay.owner]  # at full CPU, the last minute is enough
         sample[waits] = replay.load[-1, waits]
         cpu = float(np.nanmean(model.slope)) * model.work(sample)
         nic = sample[:, :2] / np.median(model.nic, axis=0)

@@ -1,4 +1,4 @@
-"""The ledger of one balancing run: the tasks of each consumer, and the running weight that each consumer carries.
+"""The ledger of one balancing run: the tasks (bundles) and the running weight of each consumer (broker).
 
 Consumers and subscriptions are numbers here. All tasks of a subscription weigh the same, and a consumer has a
 subscription at most once. So a subscription's number also names its task. The *book* is a consumer's running weight.
@@ -88,7 +88,7 @@ class Ledger:
         self._forget(consumer)
 
     def give(self, consumer: int, task: int) -> None:
-        """Remove a task from a consumer. Its book shrinks, but not below 0, even if it does not have the task."""
+        """Remove a task from a consumer. Its book shrinks even if it does not have the task, but not below 0."""
         self.held(consumer).pop(task, None)
         self.book[consumer] = max(self.book[consumer] - self._single[task], 0.0)
         self._forget(consumer)

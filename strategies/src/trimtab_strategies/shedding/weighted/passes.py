@@ -4,7 +4,7 @@ The corrected pass. Each step reduces the squared distances to the targets. The 
 its target by at least the significant change, until the excess is below half of that. So noise moves nothing, and many
 small exchanges can add up. The consumer with the most room is the first destination. While the numbers of tasks allow
 it, tasks (bundles) move one way. Then the pass swaps the heaviest tasks for the lightest, so few swaps are enough.
-Neither consumer passes its target. A task that moved just now or recently stays.
+Neither consumer passes its target. A task that moved in this pass, or recently, stays.
 
 Then the pass fills each consumer in `asks`: all consumers above their targets give a little, the furthest above first.
 This is for cases in which one strong consumer among many is far below its target, while no other is much above its own.

@@ -13,7 +13,8 @@ With these rules, an early, late or failed read never loses a bundle:
 - A bundle is deleted only after all bundles that replace it exist.
 - The unload controller writes the status of a bundle with a pending desired owner. The split controller writes the
   status of a splitting bundle. If a desired owner is pending for too long, the observed owner is written nevertheless.
-  A bundle in state `Releasing` may have closed topics, so the unload controller confirms its owner.
+  A bundle in state `Releasing` may have closed topics. So only the unload controller confirms its owner, unless the
+  desired owner is pending for too long.
 - An object that Trimtab did not create is not deleted.
 """
 

@@ -98,7 +98,7 @@ def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
 
 
 def _min_available(policy: Mapping[str, Any]) -> int:
-    """`min_limit`, which is a string in Pulsar's fail-over policy, as a number; 1 if it is none."""
+    """`min_limit`, which is a string in Pulsar's fail-over policy, as a number; 1 if it is absent or not a number."""
     asked = str(((policy.get("auto_failover_policy") or {}).get("parameters") or {}).get("min_limit", "1"))
     return min(int(asked[:_DIGITS]), MOST_AVAILABLE) if asked.isdecimal() else 1
 

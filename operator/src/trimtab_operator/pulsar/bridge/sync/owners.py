@@ -1,8 +1,8 @@
 """Reads the owners of all bundles from the brokers, and compares them with the Bundle objects.
 
 With the extensible load manager each broker lists all its bundles. Modular brokers are asked for one bundle at a time
-(`Admin.owner`), at most `most` in a round, so `OwnershipVerifier` chooses some. First come bundles whose load report
-has changed, then those that were read longest ago. A small cluster is read completely in each round.
+(`Admin.owner`), at most `most` in a round, so `OwnershipVerifier` chooses which. First come bundles whose brokers in
+the load reports have changed, then those that were read longest ago. A small cluster is read completely in each round.
 
 The load reports of modular brokers are hints. A report lists the bundles for whose topics the broker has statistics,
 and is up to a minute old. It never overrides a status. Otherwise a new leader would believe that a bundle that moved
@@ -36,7 +36,7 @@ REQUESTS_AT_ONCE = 8
 
 @dataclass(slots=True)
 class OwnershipVerifier:
-    """Reads the owners of some bundles in each round, and remembers the answers. Bundles are named as Pulsar does.
+    """Reads the owners of some bundles in each round, and remembers the answers. Bundles have their names in Pulsar.
 
     found: bundle -> broker id, empty for unowned. most: bundles read in one round.
     """

@@ -1,7 +1,7 @@
 """Writes what the cluster sync found into objects.
 
-Each write carries the resourceVersion of the object that was compared. If the object has changed since, the write is
-dropped, and the next sync compares again.
+Each patch and deletion carries the resourceVersion that the object had when the sync compared it with Pulsar. If the
+object has changed since, the write is dropped, and the next sync compares again.
 """
 
 from __future__ import annotations
