@@ -1,7 +1,8 @@
 """Preview: what a policy measures and would do, without a write. `trimtab plan` and `trimtab observe` use it.
 
 It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It knows less than the operator:
-it does not connect to Pulsar, so it has no cross-check. It also starts without the expected loads of recent splits.
+it does not connect to Pulsar, so it can't compare Prometheus with the brokers' own message rates. It also starts
+without the expected loads of recent splits.
 
 For a policy in mode Shadow it shows what the next cycle would do with the virtual bundles that the operator stored.
 """
@@ -97,7 +98,7 @@ def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
 
 
 async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
-    """Why moves can't be written now, by the checks for approved proposals. Omits moves that can be written.
+    """The moves that now fail the checks for approved proposals, each with the reason.
 
     policy: a BalancingPolicy object. moves: name of a Bundle object -> its move. The caps of moves per hour do not
     apply, because a person makes these moves. Raises what `preview` raises, except errors of the source.

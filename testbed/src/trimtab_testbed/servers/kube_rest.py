@@ -102,7 +102,7 @@ class KubeRest:
         self.create("/api/v1/namespaces", body)
 
     def apply_crds(self, crds: Iterable[Mapping[str, Any]]) -> None:
-        """Create or update CustomResourceDefinitions and wait until each is Established and answers lists."""
+        """Create or update CustomResourceDefinitions. Wait until each is Established and its objects can be listed."""
         applied = list(crds)
         for crd in applied:
             path = f"{_CRDS}/{crd['metadata']['name']}?fieldManager={_FIELD_MANAGER}&force=true"

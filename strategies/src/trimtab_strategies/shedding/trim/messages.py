@@ -56,7 +56,10 @@ def above(names: Sequence[str], found: Cause) -> str:
 
 
 def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]:
-    """The brokers (rows) with the largest `low` and the least `high` (n, points), in the pool with the widest range."""
+    """The row of the broker with the largest `low`, and that of the broker with the least `high`.
+
+    Both are in the pool in which these two are farthest apart. low, high: (n,) points from the level, as in `Cause`.
+    """
     if not pools.any():
         return _most(low), _most(-high)
     rows = max(
@@ -67,7 +70,7 @@ def _ends(low: FloatArray, high: FloatArray, pools: IntArray) -> tuple[int, int]
 
 
 def _most(points: FloatArray) -> int:
-    """The row of the largest of `points`. Of several that are printed alike, it is the first."""
+    """The row of the largest of `points`. Of several that are equal to three decimals, it is the first."""
     return int(points.round(3).argmax())
 
 

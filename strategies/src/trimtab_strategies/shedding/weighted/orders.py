@@ -1,8 +1,8 @@
 """The two orders of consumers and tasks, and of the terms of sums.
 
 `Java`: the order in which the hash maps and sets of the original, Hermes' balancer in Java, are iterated. There, this
-order decides between consumers or tasks of equal weight. Only with this order are the decisions the same. `Sorted`:
-consumers ascending by id, subscriptions ascending by name, ties in weight by name.
+order decides between consumers or tasks of equal weight. Only with this order does Trimtab decide exactly as Hermes
+does. `Sorted`: consumers ascending by id, subscriptions ascending by name, ties in weight by name.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class JavaOrder:
         return list(names)
 
     def holders(self, subscription: str, consumers: Sequence[str]) -> list[str]:
-        """The order of a copied set of (consumer, subscription) pairs, then of a set of ids."""
+        """The order of a hash set of ids, filled in the order of a copied set of (consumer, subscription) pairs."""
         distinct = list(dict.fromkeys(consumers))
         own = int(subscription_hashes([subscription])[0])
         pairs = 31 * (31 + java_compat.string_hashes(distinct)) + own
