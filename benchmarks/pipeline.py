@@ -46,7 +46,8 @@ import topics_to_bundles
 from bare_fetch import BareFetch
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
-from stalls import heartbeat_beside
+from stalls import Heart, heartbeat_beside
+from trimtab_operator.aio import collect_seldom
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import direct_sources, spark_sources
 from trimtab_testbed.servers.processes import children, descendants, processor_seconds
@@ -170,14 +171,19 @@ class Program:
         """Evaluation time of the next cycle."""
         return START + STEP * self._count
 
-    def beside(self, reference: Reference, bare: BareFetch) -> Run:
-        """Run cycles and both lower bounds in turn. The results of warm-up cycles are dropped."""
+    def beside(self, reference: Reference, bare: BareFetch, heart: Heart) -> Run:
+        """Run cycles and both lower bounds in turn. The results of warm-up cycles are dropped.
+
+        heart: counts the delays during the measured cycles.
+        """
         run = Run()
-        for _ in range(self._job.warm + self._job.runs):
+        for number in range(self._job.warm + self._job.runs):
             run.floor.append(reference.run(self.at))
             run.bare.append(bare.run())
             before = processor_times(self._job.roots)
+            heart.awake = number >= self._job.warm
             took, observed = self.cycle()
+            heart.awake = False
             used = processor_times(self._job.roots) - before
             run.cycle.append((took, float(used.sum()), float(used[0] + used[1:].max(initial=0))))
             run.phases.append(observed.seconds)
@@ -206,6 +212,7 @@ class Program:
 def measured(job: Job) -> dict[str, Any]:
     """All figures of one program, measured inside it."""
     ready = time.time()
+    collect_seldom()
     fleet = Fleet.of(SIZES[job.size])
     topology, settings = fleet.topology(), fleet.settings(job.url)
     made = time.time()
@@ -223,7 +230,7 @@ def measured(job: Job) -> dict[str, Any]:
         used = processor_time(job.roots)
         reference, bare = Reference(SIZES[job.size], job.url), BareFetch(job.url, job.bodies)
         with closing(reference), closing(bare), heartbeat_beside() as heart:
-            run = program.beside(reference, bare)
+            run = program.beside(reference, bare, heart)
         brokers = fleet.brokers_alone.topology()
         refreshes = [program.refresh(brokers) for _ in range(15)][4:]
         held = memory(job.roots)

@@ -20,17 +20,20 @@ class Heart:
     """Milliseconds by which each beat was late.
 
     by_clock: the whole delay, which on a shared machine is mostly waiting for a core. computed: the part of it in which
-    any thread of this process was computing. Only this part remains on a dedicated machine.
+    any thread of this process was computing. Only this part remains on a dedicated machine. awake: whether beats count.
     """
 
     by_clock: list[float] = field(default_factory=list)
     computed: list[float] = field(default_factory=list)
+    awake: bool = True
 
     async def beat(self) -> None:
         """Beat until cancelled."""
         while True:
             clock, cpu = time.perf_counter(), time.process_time()
             await asyncio.sleep(BEAT)
+            if not self.awake:
+                continue
             late = max(0.0, time.perf_counter() - clock - BEAT)
             self.by_clock.append(late * 1000)
             self.computed.append(min(late, time.process_time() - cpu) * 1000)

@@ -56,15 +56,16 @@ def page() -> str:
 
 
 _SCENARIO = (
-    "It is [benchmarks/calibration.yaml](../benchmarks/calibration.yaml); `trimtab simulate"
+    "The scenario is in [benchmarks/calibration.yaml](../benchmarks/calibration.yaml); `trimtab simulate"
     " benchmarks/calibration.yaml` plays it. The lab decides what the clients of each bundle send in each minute. Real"
     " producers send exactly that, in messages of 512 bytes, each read by one consumer."
 )
 _RUN = (
     "**The real run** finished on {finished} (UTC): Pulsar 4.0.8 with the modular load manager, each broker in a"
     " control group of {cores:g} cores. The load ran for a minute before the policy was applied. CPU comes from the"
-    " kernel, and owners from the admin REST API twice a second. Gaps come from the producers and consumers: the"
-    " longest silence of a bundle's topic within 2 s of its new owner, less the usual time between two messages."
+    " kernel, and owners from the admin REST API twice a second. Producers and consumers measure the gap"
+    " of a move: the longest silence of the bundle's topic, from 2 s before to 2 s after it was first seen at the new"
+    " owner, less the usual time between two messages."
     " {acked:,} messages were acknowledged, {errors} sends failed, {unread} messages were not read."
 )
 

@@ -83,9 +83,9 @@ def short() -> Iterator[str]:
     )
     kinds, total = len({found.best for found in verdicts.values()}), better + tied + worse
     yield (
-        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are best in some scenario. Compared"
-        f" with the best baseline of each of the {len(verdicts)} scenarios, score by score, Trim is better in {better},"
-        f" equal in {tied} and worse in {worse} of {total}."
+        f"No baseline is the best everywhere: {kinds} of {len(STRATEGIES) - 1} are best in some scenario. We"
+        f" compare Trim with the best baseline of each of the {len(verdicts)} scenarios, score by score. Of these"
+        f" {total} scores, Trim is better in {better}, equal in {tied} and worse in {worse}."
     )
     costs = sorted((verdicts[one.name].cost, one.scenario.title) for one in moving())
     (least, cheapest), (most, dearest) = costs[0], costs[-1]

@@ -13,7 +13,7 @@ from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, run_scenario
 from trimtab_operator.cli import main
 from trimtab_operator.cli.cluster import leader, left_alone
-from trimtab_operator.cli.commands.status_table import as_data, print_one
+from trimtab_operator.cli.commands.status_table import as_data, print_one, ready
 from trimtab_operator.kube.conditions import micro_timestamp, timestamp
 from trimtab_operator.loop.gates import REMIND
 from trimtab_testbed.servers.kube import ControlPlane
@@ -36,9 +36,9 @@ def lease(renewed: float, holder: str = "trimtab-1") -> dict[str, Any]:
         (policy(), None, "there is no Lease trimtab, it has had no cycle yet, and generation 2 of it has not been"),
         (policy(), lease(NOW, holder=""), "no one holds the Lease trimtab"),
         (
-            policy(cycle=NOW - 40),
-            lease(NOW - 30, holder=""),
-            "no one holds the Lease trimtab, its last cycle was 40s ago",
+            policy(cycle=NOW - 75),
+            lease(NOW - 70, holder=""),
+            "no one holds the Lease trimtab, its last cycle was 1m 15s ago",
         ),
         (policy(cycle=NOW - 7200), lease(NOW - 7200), "trimtab-1 has not renewed the Lease trimtab since 2h ago, its"),
         (policy(cycle=NOW - 7200, seen=1), None, "generation 2 of it has not been read (observedGeneration is 1)"),
@@ -60,7 +60,7 @@ def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     [
         (policy(), lease(NOW - 5)),
         (policy(cycle=NOW - 100), None),
-        (policy(cycle=NOW - 20), lease(NOW - 15, holder="")),
+        (policy(cycle=NOW - 60), lease(NOW - 55, holder="")),
         (policy(cycle=NOW - 20), lease(NOW - 3000, holder="")),
         (policy(cycle=NOW - REMIND - 5, interval="10s"), None),
         (policy(cycle=NOW - 1500, interval="10m"), None),
@@ -83,6 +83,20 @@ def test_one_policy_begins_with_that_nobody_looks_at_it(capsys: pytest.CaptureFi
 
     shown = " ".join(capsys.readouterr().out.split())  # as wide as the terminal, which tests do not choose
     assert "Operator none no operator manages this policy: there is no Lease trimtab" in shown
+
+
+def test_ready_is_unknown_where_nobody_looks() -> None:
+    found = policy() | {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Cycled"}]}}
+    assert ready(as_data(found)) == "True"
+    assert ready(as_data(found, "no operator manages this policy")) == "Unknown"
+    assert ready(as_data(policy())) == "Unknown"
+
+
+def test_the_state_of_a_proposal_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    for state, meaning in {"ProposalReady": "waits for approval", "Ready": "all moves have landed"}.items():
+        found = policy() | {"status": {"proposal": {"state": state, "id": "fa0f0895", "total": 2}}}
+        print_one(as_data(found), "never")
+        assert f"Proposal: {state} fa0f0895 ({meaning})" in capsys.readouterr().out
 
 
 def pulsar_shown(capsys: pytest.CaptureFixture[str], **found: str) -> list[str]:

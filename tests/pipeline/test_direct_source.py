@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
+from small_cluster import until
 from trimtab_pipeline.api import (
     DecisionEntry,
     KeepsDecisions,
@@ -19,7 +25,10 @@ from trimtab_pipeline.api import (
     SourceUnavailableError,
 )
 from trimtab_pipeline.factory import direct_sources
+from trimtab_pipeline.sources import direct as direct_module
 from trimtab_pipeline.sources.direct import DirectLoadSources
+from trimtab_pipeline.sources.direct_stages import DirectStages
+from trimtab_pipeline.sources.measurement import measure
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN
 
@@ -90,6 +99,91 @@ def test_the_history_also_has_decisions_and_policies(tmp_path: Path) -> None:
     made.close()
     for kind in ("decisions", "policies"):
         assert list(tmp_path.glob(f"history/{kind}/policy=tests.direct/**/*.parquet")), kind
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowMeasure:
+    """Measurements that take some time after the last query."""
+    slow = SlowMeasure()
+    monkeypatch.setattr(direct_module, "measure", slow)
+    return slow
+
+
+class SlowMeasure:
+    """`measure`, which takes `seconds` longer. most: the largest number that ran at the same time."""
+
+    def __init__(self) -> None:
+        self.seconds, self.running, self.most = 0.0, 0, 0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        time.sleep(self.seconds)
+        self.running -= 1
+        return measure(*arguments, **named)
+
+
+def test_a_cycle_that_ends_after_its_deadline_writes_nothing(
+    fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state would be newer than that of the next cycle, and replace it."""
+    settings = PrometheusSettings(fake.url, "pulsar")
+    late, source = direct.open("tests/late", settings, deadline=0.5), direct.open("tests/late", settings)
+    monkeypatch.setattr(direct_module, "DirectStages", Deaf)
+    slow.seconds = 1.0
+    with pytest.raises(SourceUnavailableError, match=r"deadline of 0\.5 s"):
+        snapshot(late, AT + 60)
+    slow.seconds = 0.0
+    snapshot(source)
+    assert [file.stem for file in Path(direct.history_dir, "state/tests/late/bundles").glob("*")] == [
+        "20250615T150640.000000Z"
+    ]
+
+
+class Deaf(DirectStages):
+    """Stages that go on after their deadline, as if it passed after the last query."""
+
+    def __init__(self, parallelism: int, _: object) -> None:
+        super().__init__(parallelism, lambda: False)
+
+
+def test_cycles_of_one_policy_wait_for_each_other_and_others_do_not(
+    fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure
+) -> None:
+    settings = PrometheusSettings(fake.url, "pulsar")
+    slow.seconds = 0.3
+    for names, most in ((("one", "one"), 1), (("one", "two", "three"), 2)):
+        slow.most = 0
+        sources = [direct.open(f"tests/{name}", settings) for name in names]
+        found = [source.observe(TWO_BROKERS, AT + 60 * k) for k, source in enumerate(sources)]
+        assert all(one.result(timeout=20).load.brokers.trusted.all() for one in found)
+        assert slow.most == most
+
+
+def test_closing_waits_for_what_runs(fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure) -> None:
+    slow.seconds = 0.5
+    found = direct.open("tests/closed", PrometheusSettings(fake.url, "pulsar")).observe(TWO_BROKERS, AT)
+    direct.close()
+    assert isinstance(found.exception(timeout=0), SourceUnavailableError)
+    assert not [thread for thread in threading.enumerate() if thread.name == "measurement"]
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["measured", "failed"])
+def test_a_measurement_is_freed_without_a_garbage_collection(
+    fake: FakePrometheus, direct: DirectLoadSources, *, answers: bool
+) -> None:
+    """The operator collects garbage seldom, and a measurement at scale takes megabytes."""
+    fake.faults = Faults() if answers else Faults(status=500)
+    source = direct.open("tests/freed", PrometheusSettings(fake.url, "pulsar", timeout=1.0))
+    gc.disable()
+    try:
+        outcome = source.observe(TWO_BROKERS, AT)
+        assert (outcome.exception(timeout=20) is None) is answers
+        kept = weakref.ref(outcome)
+        del outcome
+        until("the thread has ended", lambda: kept() is None, within=5)
+    finally:
+        gc.enable()
 
 
 def test_a_policys_name_leads_nowhere_else(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from trimtab_testbed.demo.summary import Result, as_json, as_lines
 from trimtab_testbed.demo.view import LineView, render, state
 from trimtab_testbed.simulated.scenarios import Solved, scenario
 
-QUIET = ObservedCycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"spark": 0.4, "decide": 0.1})
-BUSY = ObservedCycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"spark": 0.6, "decide": 0.1})
+QUIET = ObservedCycle("2026-01-31T12:00:05Z", "Balanced", 0, 0.5, {"compute": 0.4, "decide": 0.1})
+BUSY = ObservedCycle("2026-01-31T12:00:00Z", "Overloaded", 2, 0.7, {"compute": 0.6, "decide": 0.1})
 MOVE = SeenMove("t-n-0x00000000-0x80000000", "a", "b", "Overloaded", at=3.0, landed=True)
 
 
@@ -73,7 +73,7 @@ def test_the_json_has_ranges_moves_and_cycles() -> None:
     assert result["moves"] == [
         {"bundle": MOVE.bundle, "source": "a", "destination": "b", "reason": "Overloaded", "landed": True}
     ]
-    assert result["cycles"][0]["seconds"] == {"spark": 0.6, "decide": 0.1, "total": 0.7}
+    assert result["cycles"][0]["seconds"] == {"compute": 0.6, "decide": 0.1, "total": 0.7}
     assert json.loads(json.dumps(result)) == result
 
 

@@ -120,7 +120,7 @@ class Observation:
     """One measurement of the cluster.
 
     load:    the snapshot, rows as in the topology; `load.now` is the evaluation time.
-    seconds: duration of each phase (``prometheus``, ``spark``, ``write``, ...), for `trimtab_cycle_seconds`.
+    seconds: duration of each phase (``prometheus``, ``compute``, ``write``, ...), for `trimtab_cycle_seconds`.
     shown:   (n,) further signals of the brokers, by name, for display only; NaN if unknown.
              ``throttled``: ratio 0-1 of periods in which the CPU limit throttled a broker.
     unwritten: why the history could not be written; empty if it was written; None if there was nothing to write.

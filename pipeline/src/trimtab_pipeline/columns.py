@@ -70,10 +70,10 @@ BROKER_SAMPLES = pa.schema(
 ``counter``, ``gauge``: raw samples. ``value``: the answer to an instant query.
 ``rated``: raw samples of a counter, only to know which time they cover. A user's query yields its rate, as a row of the
 kind ``value``.
-``expected``: no value; the broker may report this signal.
-``part``: the signal is the sum of its parts (network interfaces, cores); empty if it has none. ``series``: identifies
-each copy of the same part (replicas, scrape jobs, a restarted container). ``time``: epoch s, null in rows of the kind
-``value``.
+``expected``: no value. There is such a row for each signal that a broker may report, so that a missing one is noticed.
+``part``: name of a part (a network interface, a core) of a signal that is the sum of its parts; empty if it has none.
+``series``: identifies each copy of the same part (replicas, scrape jobs, a restarted container).
+``time``: epoch s, null in rows of the kind ``value``.
 The last row of a shard has only ``policy``, ``shard`` and ``report``, a JSON object (`prometheus.shard_reader`)."""
 BUNDLE_SAMPLES = pa.schema(
     [

@@ -39,7 +39,7 @@ def direct_sources(history_dir: Place, *, retention: Retention = KEEP_A_DAY) -> 
     """
     from trimtab_pipeline.sources.direct import DirectLoadSources  # noqa: PLC0415  (loads PySpark, starts no Spark)
 
-    return DirectLoadSources(history_dir, deadline=60.0, retention=retention)
+    return DirectLoadSources(history_dir, retention=retention)
 
 
 def task_pool(master: str, memory: str = "700m") -> TaskPool:

@@ -1,9 +1,9 @@
 """Variants of a policy: one for each combination of the values that are given for its fields.
 
 ``shedder.trim.price=200,400,800`` names three values of a field of `spec`. ``shedder.trim.price=100..1600`` names a
-range, from which each sample takes its own value. The values are spread evenly by ratio: 100 to 200 gets as many as 800
-to 1600. If the range begins at 0, they are spread evenly by difference. ``shedder.trim.price`` alone is the range from
-a quarter of the default to four times the default, within the parameter's bounds.
+range, from which a given number of values is drawn. The values are spread evenly by ratio: 100 to 200 gets as many as
+800 to 1600. If the range begins at 0, they are spread evenly by difference. ``shedder.trim.price`` alone is the range
+from a quarter of the default to four times the default, within the parameter's bounds.
 """
 
 from __future__ import annotations
@@ -69,7 +69,12 @@ class Sweep:
             return cls(path, bounds=(low, high))
         try:
             return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
-        except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # explicit tags raise the last ones
+        except (
+            yaml.YAMLError,
+            ValueError,
+            LookupError,
+            AttributeError,
+        ) as error:  # a tag like !!bool raises the last two
             raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
 
     def bounded(self, spec: Mapping[str, Any]) -> Sweep:
@@ -188,7 +193,7 @@ def _with(manifest: Mapping[str, Any], chosen: Mapping[tuple[str, ...], Any]) ->
         inner = changed.setdefault("spec", {})
         for depth, key in enumerate(path[:-1]):
             if depth == 0 and key not in inner and key in ("shedder", "placement"):
-                inner[key] = {"type": path[1][:1].upper() + path[1][1:]}  # a policy without one uses the default
+                inner[key] = {"type": path[1][:1].upper() + path[1][1:]}  # the type that the path means
             inner = inner.setdefault(key, {})
         inner[path[-1]] = value
     return changed

@@ -244,7 +244,7 @@ class PolicyLoop:
         cluster.relink()
         due, warm = self.schedule.is_due(settings), cluster.engine.is_set()
         facts = facts_of(cluster, settings, due=due, warm=warm)
-        if self._early():
+        if not facts.stale and self._early():  # discovery waits for the stores, too
             discovers = settings.pod_labels or settings.pulsar
             awaited = facts.no_brokers or none_ready(cluster, settings)
             facts = replace(facts, discovering=awaited if discovers else "", early=bool(facts.alone))

@@ -51,7 +51,7 @@ AT_ONCE = 3
 LARGEST = 256 * 2**20
 """Maximum bytes of one answer. If two tasks read 1,000,000 topics, each answer has 100 MB."""
 LARGEST_OF_BROKERS = 16 * 2**20
-"""Maximum bytes of an answer about brokers only, which the operator's process reads. 300 brokers take about 100 kB."""
+"""Maximum bytes of an answer about brokers only. 300 brokers take about 100 kB."""
 
 
 class PrometheusError(RuntimeError):

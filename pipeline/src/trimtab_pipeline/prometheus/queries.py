@@ -7,7 +7,7 @@ long, so it is used only there. Brokers are read as raw samples (one query per s
 query for all). Templates have the selectors of `broker_presets` and one more:
 
     $topic      the brokers' metrics of topics. Their namespace label may hold Pulsar's namespace, and not that of
-                Kubernetes. `topics_in` fills in which topics
+                Kubernetes. `topics_in` inserts the pattern of their names
 """
 
 from __future__ import annotations

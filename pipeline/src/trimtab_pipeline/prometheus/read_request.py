@@ -28,7 +28,7 @@ class ShardRequest:
     range selector of its counter.
     bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
     user wrote. topics: a query for each column of the topics, see `topics_in`.
-    summing: whether topics are read where no bundle has metrics of its own.
+    summing: whether topics are read, to sum them by bundle, if no bundle of the shard has metrics of its own.
     statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
     repeated: whether duplicate series are known to exist.
     """

@@ -187,12 +187,11 @@ class _ShardRead:
         self, schema: pa.Schema, batches: Callable[[], Iterator[pa.RecordBatch]], clock: Clock
     ) -> Iterator[pa.RecordBatch]:
         """The batches with the columns of the shard, and the report; if a query fails, the report alone."""
-        error: PrometheusError | None = None
+        report: dict[str, Any] = {"ok": True, "error": "", "misconfigured": False}
         try:
             yield from list(batches())
-        except PrometheusError as found:
-            error = found
-        report = {"ok": error is None, "error": str(error or ""), "misconfigured": isinstance(error, WrongQueryError)}
+        except PrometheusError as error:
+            report = {"ok": False, "error": str(error), "misconfigured": isinstance(error, WrongQueryError)}
         answers = {"warnings": sorted(self._warnings), "notes": sorted(self.notes), "clock": clock()}
         counts = {"dropped": self.dropped, "bundles": self.bundles}
         pods = {"answered": self.answered, "repeated": self.repeated}

@@ -8,21 +8,34 @@ it waits for no other. They are daemon threads, so the program's exit does not w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
 
 from trimtab_pipeline.api import KEEP_A_DAY, Retention, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import measure
-from trimtab_pipeline.sources.policy import T, Wanted
+from trimtab_pipeline.sources.policy import T, Turn, Wanted
 from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
-from trimtab_pipeline.spark.settings import SparkSettings
+
+_SHARDS = 2
+"""Shards of a measurement. Python's lock lets few threads work at the same time, and more would load Prometheus."""
+_AT_ONCE = 2
+"""Whole cycles that run at the same time: each holds its answers in memory."""
+_ENDS_WITHIN = 5.0
+"""Seconds that closing waits for measurements that run."""
 
 
 class DirectLoadSources(PolicySources):
-    """A source per policy, whose measurements run on threads of this process. Arguments: as of `SparkLoadSources`."""
+    """A source per policy, whose measurements run on threads of this process.
+
+    history_dir: folder or URI of the histories of all policies. deadline: seconds a cycle may take, waiting included.
+    """
 
     def __init__(self, history_dir: Place, *, deadline: float = 60.0, retention: Retention = KEEP_A_DAY) -> None:
         self._runner = runner = DirectRunner()
@@ -35,43 +48,91 @@ class DirectLoadSources(PolicySources):
         return warm
 
     def close(self) -> None:
-        """Refuse further measurements. Idempotent."""
+        """Refuse further measurements, and wait some seconds for those that run. Idempotent."""
         self._runner.close()
         self._tidier.close()
 
 
 class DirectRunner:
-    """`MeasurementRunner` with a thread per measurement and per shard. closed: says whether its engine was closed."""
+    """`MeasurementRunner` with a thread per measurement and per shard.
+
+    Cycles of one policy wait for each other, because each begins with the state that the last one wrote.
+    closed: says whether its engine was closed.
+    """
 
     def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
         self._engine_closed, self._closed = closed, False
-        self._parallelism = SparkSettings().cores
+        self._threads: set[threading.Thread] = set()
+        self._lock, self._places = threading.Lock(), threading.BoundedSemaphore(_AT_ONCE)
+        self._turns: dict[str, threading.Lock] = {}
 
     def close(self) -> None:
-        """Refuse further measurements."""
+        """Refuse further measurements, and wait some seconds for those that run."""
         self._closed = True
+        end = time.monotonic() + _ENDS_WITHIN
+        for thread in tuple(self._threads):
+            thread.join(max(0.0, end - time.monotonic()))
 
     def run(self, wanted: Wanted[T]) -> Future[T]:
         """See `MeasurementRunner.run`."""
         outcome: Future[T] = promised(wanted.left)
-        threading.Thread(target=self._measure, args=(wanted, outcome), name="measurement", daemon=True).start()
+        thread = threading.Thread(target=self._measure, args=(wanted, outcome), name="measurement", daemon=True)
+        self._threads.add(thread)
+        thread.start()
         return outcome
 
     def _measure(self, wanted: Wanted[T], outcome: Future[T]) -> None:
         try:
-            settle(outcome.set_result, self._measured(wanted, outcome))
+            with self._turn(wanted):
+                settle(outcome.set_result, self._measured(wanted, outcome))
         except Exception as error:  # noqa: BLE001  (the future carries it)
-            settle(outcome.set_exception, as_source_error(error))
+            settle(outcome.set_exception, _light(as_source_error(error)))
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    @contextmanager
+    def _turn(self, wanted: Wanted[Any]) -> Iterator[None]:
+        """Wait until no other cycle of the policy runs, and there is a place for a cycle. Others begin at once."""
+        if wanted.turn is not Turn.CYCLE:
+            yield
+            return
+        with self._lock:
+            turn = self._turns.setdefault(wanted.name, threading.Lock())
+        if not turn.acquire(timeout=min(wanted.left, threading.TIMEOUT_MAX)):
+            raise SourceUnavailableError(f"the last measurement of {wanted.name} still runs")
+        try:
+            with self._places:
+                yield
+        finally:
+            turn.release()
 
     def _measured(self, wanted: Wanted[T], outcome: Future[T]) -> T:
-        if self._closed or self._engine_closed():
-            raise SourceUnavailableError("the operator is stopping")
-        one = wanted.prepared()
+        self._check(outcome)
+        one, expected = wanted.prepared(), weakref.ref(outcome)  # errors of shards would keep the outcome
         try:
-            measured = measure([one], DirectStages(self._parallelism, outcome.done), bundles=wanted.bundles)[one.name]
+            measured = measure([one], DirectStages(_SHARDS, lambda: self._unwanted(expected())), bundles=wanted.bundles)
         except Exception:
             wanted.failed()
             raise
-        if isinstance(measured, SourceUnavailableError):
-            raise measured
-        return wanted.finished(measured)
+        found = measured[one.name]
+        if isinstance(found, SourceUnavailableError):
+            raise found
+        self._check(outcome)  # what comes late must not replace a newer state
+        return wanted.finished(found)
+
+    def _check(self, outcome: Future[Any]) -> None:
+        """Raise `SourceUnavailableError` if the result is no longer needed."""
+        if self._unwanted(outcome):
+            raise SourceUnavailableError("the measurement is no longer needed")
+
+    def _unwanted(self, outcome: Future[Any] | None) -> bool:
+        return outcome is None or outcome.done() or self._closed or self._engine_closed()
+
+
+def _light(error: Exception) -> Exception:
+    """The error; without tracebacks if it is an expected one. Their frames would keep the measurement in memory."""
+    cause: BaseException | None = error if isinstance(error, SourceUnavailableError) else None
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error

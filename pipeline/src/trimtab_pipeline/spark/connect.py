@@ -54,8 +54,16 @@ class ConnectedSpark:
         from pyspark.sql.connect.client import DefaultChannelBuilder  # noqa: PLC0415  (needs gRPC)
         from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415
 
-        session = ConnectSession(connection=DefaultChannelBuilder(self._settings.master, [_OWN_CHANNEL]))
-        self._session = session
+        builder = DefaultChannelBuilder(self._settings.master, [_OWN_CHANNEL])
+        self._session = session = cast("SparkSession", ConnectSession(connection=builder))
+        try:
+            self._configure(session)
+        except Exception:
+            self.forget(session)
+            raise
+        return session
+
+    def _configure(self, session: SparkSession) -> None:
         session.client.set_retry_policies([])
         for key, value in self._settings.sql_options().items():
             session.conf.set(key, value)
@@ -67,7 +75,6 @@ class ConnectedSpark:
                 session.version,
                 pyspark.__version__,
             )
-        return cast("SparkSession", session)
 
     def lost(self, session: SparkSession) -> str:
         """Why the server no longer knows the session, and what happens next; empty while it does."""

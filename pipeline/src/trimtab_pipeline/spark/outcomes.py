@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -45,7 +46,7 @@ def promised(deadline: float) -> Future[Any]:
     outcome: Future[Any] = Future()
     if math.isinf(deadline):
         return outcome
-    timer = threading.Timer(deadline, _expire, (outcome, deadline))
+    timer = threading.Timer(deadline, _expire, (weakref.ref(outcome), deadline))  # else the two would keep each other
     timer.daemon = True
     outcome.add_done_callback(lambda _: timer.cancel())
     timer.start()
@@ -58,9 +59,10 @@ def settle(setter: Callable[[Any], None], value: object) -> None:
         setter(value)
 
 
-def _expire(outcome: Future[Any], deadline: float) -> None:
+def _expire(expected: weakref.ref[Future[Any]], deadline: float) -> None:
     error = SourceUnavailableError(f"the cycle was cancelled: it took longer than its deadline of {deadline:g} s")
-    settle(outcome.set_exception, error)
+    if (outcome := expected()) is not None:
+        settle(outcome.set_exception, error)
 
 
 def without_token(text: str) -> str:

@@ -267,7 +267,7 @@ def _checked(
 
 
 def parameters_are_checked(params: type[StrategyParams], _: ClusterLoad) -> None:
-    """Defaults are valid, an unknown parameter is refused by its name, and parameters can't be changed."""
+    """Defaults are valid, the error for an unknown parameter names it, and parameters can't be changed."""
     tuned = params()
     assert params.model_validate(tuned.model_dump(by_alias=True)) == tuned
     assert _refused(lambda: params.model_validate({"noSuchKey": 1})) == "noSuchKey"

@@ -100,16 +100,16 @@ _TRIES = 5
 _DESCRIPTION = """\
 Restore a Pulsar cluster to its state before Trimtab balanced it:
 
-  1. set policies that have switched off Pulsar's own balancer to mode DryRun, so that they do not switch it off again
+  1. set to mode DryRun all policies that have switched off Pulsar's own balancer, so that they do not do so again
   2. restore Pulsar's own shedding and automatic split to their former settings. A running operator does this itself;
      if it has not within 10 seconds, the command does
   3. with --stop-deployment, and only if step 2 worked, stop the operator: while it runs, it adds finalizers again
   4. remove Trimtab's finalizers from BalancingPolicies and TopicNamespaces, so that these can be deleted
 
 Bundles stay on their brokers. The command works with and without a running operator, can be repeated, and exits with 1
-if a step failed. It uses the URL and the Secrets that the operator stored when it switched the balancer off, if
---allow-url allows that URL: give the operator's patterns. Without stored settings it contacts no server. With
---admin-url it uses that URL, and reads no Secret.
+if a step failed. The operator stored a URL and names of Secrets when it switched the balancer off. The command uses
+these if --allow-url allows the URL: give it the same patterns as the operator. Without stored settings it contacts no
+server. With --admin-url it uses that URL, and reads no Secret.
 
 examples:
   trimtab restore -n messaging --dry-run     show what would be done
@@ -267,7 +267,7 @@ async def _restored_by_operator(api: Api, arguments: argparse.Namespace) -> bool
 async def _pulsar(api: Api, arguments: argparse.Namespace, urls: AllowedUrls, *, again: bool = False) -> bool:
     """Turn Pulsar's own balancer back on. Returns whether nothing is left to do.
 
-    again: whether it may have been restored already during this command; then nothing is printed if it was.
+    again: whether an earlier step of this command may have restored the balancer. If one did, nothing more is printed.
     """
     store = found_settings_store(api, arguments.namespace)
     try:
@@ -301,8 +301,8 @@ async def _restore_settings(
 async def _print_switches(arguments: argparse.Namespace) -> None:
     """Print which of Pulsar's switches are off: the stored settings may have been deleted before the restore.
 
-    It asks only the server of ``--admin-url``, not that of a policy: a policy that never moved a bundle may name any
-    server.
+    It asks only the server of ``--admin-url``. Without stored settings, nothing shows that the URL of a policy is
+    right.
     """
     if not arguments.admin_url:
         print("Pulsar: give --admin-url to check its switches")

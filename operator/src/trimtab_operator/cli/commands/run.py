@@ -210,9 +210,9 @@ def load_sources(history: str, spark: str, retention: Retention = KEEP_A_DAY, me
 
     Raises `CommandError` if Java or the client for a Connect server is missing, or if a setting is wrong.
     """
-    if spark == NO_SPARK:
-        return direct_sources(history, retention=retention)
     try:
+        if spark == NO_SPARK:
+            return direct_sources(history, retention=retention)
         return spark_sources(history, master=spark, memory=memory, retention=retention)
     except (SourceUnavailableError, ValueError) as error:
         raise CommandError(str(error)) from error

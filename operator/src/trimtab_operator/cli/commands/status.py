@@ -29,6 +29,7 @@ from trimtab_operator.cli.commands.status_table import (
     policy_grid,
     print_all,
     print_one,
+    ready,
     unready,
 )
 from trimtab_operator.cli.common import (
@@ -203,7 +204,7 @@ def _line(policy: Data) -> str:
     status, reason, message = condition(policy, "Ready")
     outcome = (policy["lastCycle"] or {}).get("outcome", "no cycle yet")
     proposal = policy["proposal"] or {}
-    parts = [policy["mode"] + (" (paused)" if policy["paused"] else ""), f"Ready={status or 'Unknown'}", outcome]
+    parts = [policy["mode"] + (" (paused)" if policy["paused"] else ""), f"Ready={ready(policy)}", outcome]
     parts.append(f"proposed {proposal.get('total', 0)}, in flight {policy['inFlight'] or 0}")
     if proposal.get("state"):
         parts.append(f"{proposal['state']} {proposal.get('id') or ''}".rstrip())

@@ -129,9 +129,14 @@ def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
     return (*((data["namespace"],) if everywhere else ()), *words, *more, *figures)
 
 
-def _ready(data: Data) -> Text:
+def ready(data: Data) -> str:
+    """Status of the condition `Ready`; ``Unknown`` if there is none, or if no operator manages the policy."""
     status = "" if data["leftAlone"] else condition(data, "Ready")[0]
-    status = status or "Unknown"
+    return status or "Unknown"
+
+
+def _ready(data: Data) -> Text:
+    status = ready(data)
     return Text(status, style=_STYLES.get(status, ""))
 
 
