@@ -34,6 +34,10 @@ def spoken(text: str) -> str:
     return text if name == NAME else _AS_COMMAND.sub(name, text)
 
 
+NO_SPARK = "none"
+"""Value of ``--spark`` with which threads of this process measure."""
+
+
 FINE = 0
 
 FINDING = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from trimtab_operator.cli.commands.run import NO_SPARK
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_strategies.model import counted
 from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab_operator.cli.cluster import fetch, names_of
-from trimtab_operator.cli.commands.run import NO_SPARK, load_sources
-from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.commands.run import load_sources
+from trimtab_operator.cli.common import NO_SPARK, CommandError
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.kube.config_map_store import UnreadableContentError

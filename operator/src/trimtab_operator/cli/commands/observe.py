@@ -19,8 +19,8 @@ from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.commands.measured_policy import check_policy
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.commands.run import NO_SPARK, load_sources
-from trimtab_operator.cli.common import FINE, HELP, CommandError, add_output_option, add_verb, moment, written
+from trimtab_operator.cli.commands.run import load_sources
+from trimtab_operator.cli.common import FINE, HELP, NO_SPARK, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
     add_prometheus_options,
     check_prometheus_options,

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb
+from trimtab_operator.cli.common import FINDING, FINE, NO_SPARK, CommandError, add_verb
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.leader_election import (
@@ -34,9 +34,6 @@ from trimtab_strategies.params import seconds
 log = logging.getLogger(__name__)
 
 _HISTORY = "trimtab-history"
-
-NO_SPARK = "none"
-"""Value of ``--spark`` with which threads of this process measure."""
 
 LAST_PORT = 65535
 """The largest TCP port."""
