@@ -48,6 +48,7 @@ from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
 from stalls import Heart, heartbeat_beside
 from trimtab_operator.aio import collect_seldom
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import direct_sources, spark_sources
 from trimtab_testbed.servers.processes import children, descendants, processor_seconds
@@ -108,7 +109,6 @@ def _size(pid: int, file: str, field: str) -> int:
 
 WORKERS = {"worker": 1, "workers": 2}
 """Engines on a standalone cluster -> number of its workers."""
-NO_SPARK = "none"
 ENGINES = ("embedded", NO_SPARK, "connect", *WORKERS)
 DEFAULT = (("S", "embedded"), ("L", "embedded"), ("L", "connect"), ("T", "embedded"))
 CYCLES = {"S": (20, 11), "L": (20, 11), "T": (8, 5)}

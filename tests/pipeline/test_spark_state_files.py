@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
-from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, snapshot
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, cut_short, snapshot
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import RATE_IN
@@ -25,14 +25,10 @@ def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
     source = observing(fake.url)
     snapshot(source)
     snapshot(source, AT + 60)
-    newest = max(
-        Path(sources.history_dir, "state/tests/test_a_damaged_state_is_set_aside_and_the_cycle_goes_on").rglob(
-            "bundles/*.parquet"
-        )
-    )
-    newest.write_bytes(newest.read_bytes()[:-30])
+    name = "test_a_damaged_state_is_set_aside_and_the_cycle_goes_on"
+    aside = cut_short(Path(sources.history_dir, "state/tests", name))
     assert snapshot(observing(fake.url), AT + 120).bundles.short[0, RATE_IN] == 10.0
-    assert newest.with_name(f"_{newest.stem}.bad").exists()
+    assert aside.exists()
 
 
 def test_policies_keep_their_histories_apart(sources: SparkLoadSources) -> None:
@@ -101,13 +97,12 @@ def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
     source = observing(fake.url)
     snapshot(source)
     snapshot(source, AT + 60)
-    folder = Path(sources.history_dir, "state/tests/test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all")
-    newest = max(folder.glob("bundles/*.parquet"))
-    newest.write_bytes(newest.read_bytes()[:-30])
+    name = "test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all"
+    aside = cut_short(Path(sources.history_dir, "state/tests", name))
     with pytest.raises(SourceUnavailableError):
         snapshot(source, AT + 120)
     assert snapshot(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
-    assert newest.with_name(f"_{newest.stem}.bad").exists()
+    assert aside.exists()
 
 
 def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:

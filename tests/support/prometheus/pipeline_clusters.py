@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -50,6 +51,13 @@ WITH_IDLE = topology({"broker-a": "a", "broker-b": "b"}, {FIRST: "broker-a", SEC
 def snapshot(source: LoadSource, at: float = AT) -> ClusterLoad:
     """What a cycle at this time sees of `TWO_BROKERS`."""
     return source.observe(TWO_BROKERS, at).result(timeout=120).load
+
+
+def cut_short(folder: Path) -> Path:
+    """Damage the newest state of bundles in `folder`. Returns where the next cycle that finds that sets it aside."""
+    newest = max(folder.glob("bundles/*.parquet"))
+    newest.write_bytes(newest.read_bytes()[:-30])
+    return newest.with_name(f"_{newest.stem}.bad")
 
 
 def asks_broker_b(promql: str) -> bool:

@@ -2,7 +2,8 @@
 
 Three kinds of measurements use it: those of ``trimtab run --spark none``, single ones as in `trimtab observe`, and the
 refreshes of brokers between two cycles. The figures are the same as on Spark. Each measurement has its own threads, so
-it waits for no other. They are daemon threads, so the program's exit does not wait for a server that does not answer.
+a refresh waits for no cycle. They are daemon threads, so the program's exit does not wait for a server that does not
+answer.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class DirectRunner:
     def __init__(self, closed: Callable[[], bool] = lambda: False) -> None:
         self._engine_closed, self._closed = closed, False
         self._threads: set[threading.Thread] = set()
-        self._lock, self._places = threading.Lock(), threading.BoundedSemaphore(_AT_ONCE)
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
         self._turns: dict[str, threading.Lock] = {}
 
     def close(self) -> None:
@@ -96,8 +97,7 @@ class DirectRunner:
         if wanted.turn is not Turn.CYCLE:
             yield
             return
-        with self._lock:
-            turn = self._turns.setdefault(wanted.name, threading.Lock())
+        turn = self._turns.setdefault(wanted.name, threading.Lock())
         if not turn.acquire(timeout=min(wanted.left, threading.TIMEOUT_MAX)):
             raise SourceUnavailableError(f"the last measurement of {wanted.name} still runs")
         try:
