@@ -100,14 +100,14 @@ def test_the_history_also_has_decisions_and_policies(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> SlowMeasure:
+def delayed(monkeypatch: pytest.MonkeyPatch) -> DelayedMeasure:
     """Measurements that take some time after the last query."""
-    slow = SlowMeasure()
-    monkeypatch.setattr(direct_module, "measure", slow)
-    return slow
+    delayed = DelayedMeasure()
+    monkeypatch.setattr(direct_module, "measure", delayed)
+    return delayed
 
 
-class SlowMeasure:
+class DelayedMeasure:
     """`measure`, which takes `seconds` longer. most: the largest number that ran at the same time."""
 
     def __init__(self) -> None:
@@ -123,15 +123,17 @@ class SlowMeasure:
 
 
 def test_a_cycle_that_ends_after_its_deadline_writes_nothing(
-    fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure
+    fake: FakePrometheus, direct: DirectLoadSources, delayed: DelayedMeasure
 ) -> None:
     """Its state would be newer than that of the next cycle, and replace it."""
     settings = PrometheusSettings(fake.url, "pulsar")
     late, source = direct.open("tests/late", settings, deadline=0.5), direct.open("tests/late", settings)
-    slow.seconds = 1.0
+    delayed.seconds = 1.0
     with pytest.raises(SourceUnavailableError, match=r"deadline of 0\.5 s"):
         snapshot(late, AT + 60)
-    slow.seconds = 0.0
+    until("the late measurement has ended", lambda: not measuring())
+    assert not list(Path(direct.history_dir).rglob("*.parquet"))
+    delayed.seconds = 0.0
     snapshot(source)
     assert [file.stem for file in Path(direct.history_dir, "state/tests/late/bundles").glob("*")] == [
         "20250615T150640.000000Z"
@@ -139,24 +141,29 @@ def test_a_cycle_that_ends_after_its_deadline_writes_nothing(
 
 
 def test_cycles_of_one_policy_wait_for_each_other_and_others_do_not(
-    fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure
+    fake: FakePrometheus, direct: DirectLoadSources, delayed: DelayedMeasure
 ) -> None:
     settings = PrometheusSettings(fake.url, "pulsar")
-    slow.seconds = 0.3
+    delayed.seconds = 0.3
     for names, most in ((("one", "one"), 1), (("one", "two", "three"), 2)):
-        slow.most = 0
+        delayed.most = 0
         sources = [direct.open(f"tests/{name}", settings) for name in names]
         found = [source.observe(TWO_BROKERS, AT + 60 * k) for k, source in enumerate(sources)]
         assert all(one.result(timeout=20).load.brokers.trusted.all() for one in found)
-        assert slow.most == most
+        assert delayed.most == most
 
 
-def test_closing_waits_for_what_runs(fake: FakePrometheus, direct: DirectLoadSources, slow: SlowMeasure) -> None:
-    slow.seconds = 0.5
+def test_closing_waits_for_what_runs(fake: FakePrometheus, direct: DirectLoadSources, delayed: DelayedMeasure) -> None:
+    delayed.seconds = 0.5
     found = direct.open("tests/closed", PrometheusSettings(fake.url, "pulsar")).observe(TWO_BROKERS, AT)
     direct.close()
     assert isinstance(found.exception(timeout=0), SourceUnavailableError)
-    assert not [thread for thread in threading.enumerate() if thread.name == "measurement"]
+    assert not measuring()
+
+
+def measuring() -> list[threading.Thread]:
+    """The threads of measurements that run."""
+    return [thread for thread in threading.enumerate() if thread.name == "measurement"]
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["measured", "failed"])
