@@ -210,9 +210,9 @@ def test_spark_is_where_it_was_asked_for(offline: Runner) -> None:
         args = operator_container(offline.rendered(values))["args"]
         return next(word.partition("=")[2] for word in args if word.startswith("--spark="))
 
-    assert spark({}) == "local[2]"
+    assert spark({}) == "none"
+    assert spark({"spark": {"mode": "embedded"}, "resources": {"limits": {"memory": "2Gi"}}}) == "local[2]"
     assert spark({"spark": {"mode": "sidecar", "sidecar": {"port": 15010}}}) == "sc://127.0.0.1:15010"
-    assert spark({"spark": {"mode": "none"}, "resources": {"limits": {"memory": "512Mi"}}}) == "none"
     shared = {"volume": "claim", "existingClaim": "shared"}
     remote = {"mode": "remote", "remote": {"url": "sc://spark:15002"}}
     assert spark({"spark": remote}) == "sc://spark:15002", "no volume is shared with it"
@@ -271,7 +271,7 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"spark": {"memory": "100m"}}, "spark.memory is 100m, and Spark needs 480m or more: set it to 700m or 1g"),
         ({"spark": {"memory": "0g"}}, "memory"),
         ({"spark": {"mode": "sidecar", "memory": "479m"}}, "spark.memory is 479m, and Spark needs 480m or more"),
-        ({"spark": {"memory": "2g"}}, "but resources.limits.memory is 2Gi: lower the first or raise the second"),
+        ({"spark": {"mode": "embedded"}}, "but resources.limits.memory is 768Mi: lower the first or raise the second"),
         (
             {"spark": {"mode": "sidecar", "memory": "1g", "sidecar": {"resources": {"limits": {"memory": "1Gi"}}}}},
             "but spark.sidecar.resources.limits.memory is 1Gi: lower the first or raise the second",

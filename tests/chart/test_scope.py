@@ -46,7 +46,6 @@ def granted(release: ScopedRelease) -> set[str]:
 
 @pytest.mark.apiserver
 @pytest.mark.prometheus
-@pytest.mark.spark
 @pytest.mark.timeout(1200)
 def test_two_clusters_are_balanced_with_rights_in_their_namespaces_alone(release: ScopedRelease) -> None:
     release.install(watchNamespaces=list(CLUSTERS))
@@ -84,7 +83,7 @@ def test_two_clusters_are_balanced_with_rights_in_their_namespaces_alone(release
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_namespace_is_managed_from_its_first_policy_on(release: ScopedRelease) -> None:
-    release.install(watchAllNamespaces=True, spark={"mode": "none"})
+    release.install(watchAllNamespaces=True)
     release.start_brokers()
     release.apply_policy("orders")
     release.start_operator()

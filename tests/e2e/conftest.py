@@ -117,13 +117,18 @@ def pulsar_cluster(
 def whole_pulsar_stage(
     kube_binaries: KubeBinaries,
     prometheus_binary: Path,
+    load_manager: LoadManagerKind,
     pulsar_cluster: PulsarCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RealPulsarCluster]:
-    """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %."""
+    """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %.
+
+    With one load manager the operator measures on Spark, with the other in its own process.
+    """
     work_dir = tmp_path_factory.mktemp("pulsar-stage")
+    spark = "local[*]" if load_manager is LoadManagerKind.EXTENSIBLE else "none"
     with RealPulsarCluster(
-        kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15)
+        kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15), spark=spark
     ) as stage:
         yield stage
 

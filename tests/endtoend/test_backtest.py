@@ -10,7 +10,7 @@ import pytest
 from small_cluster import NAMESPACE, POLICY, SmallCluster, until
 from trimtab_operator.cli.main import main
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 
 
 def test_a_backtest_makes_the_moves_that_the_operator_made(

@@ -7,7 +7,7 @@ import pytest
 from faulty_proxy import Fault
 from small_cluster import API, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Brokers of unequal strength, which no setting declares, on a whole cluster, measured without Spark."""
+"""Brokers of unequal strength, which no setting declares, on a whole cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def level(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
     """A cluster of its own: four equal brokers."""
-    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL, spark="none") as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
         yield stage
 
 

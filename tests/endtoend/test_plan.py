@@ -1,4 +1,4 @@
-"""`trimtab plan` on a live cluster, with the operator's Spark and Prometheus."""
+"""`trimtab plan` on a live cluster, with the operator and Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from small_cluster import SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 
 
 @pytest.mark.smoke

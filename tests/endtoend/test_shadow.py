@@ -9,7 +9,7 @@ import pytest
 
 from small_cluster import API, NAMESPACE, POLICY, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 
 SHADOW = "beside"
 

@@ -1,4 +1,4 @@
-"""`trimtab explain` and `why-not` on a live cluster, with the operator's Spark and Prometheus."""
+"""`trimtab explain` and `why-not` on a live cluster, with the operator and Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from small_cluster import NAMESPACE, POLICY, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 
 HOT = "pulsar-broker-0"
 

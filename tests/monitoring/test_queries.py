@@ -103,7 +103,7 @@ def asked(
 ) -> Iterator[Asked]:
     """The demo, played by a person who approves first, and then tries other shedders."""
     folder = tmp_path_factory.mktemp("observed")
-    with SmallCluster(kube_binaries, prometheus_binary, folder, DEMO, spark="none") as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, folder, DEMO) as stage:
         address = stage.operator.url.removeprefix("http://")
         scraped = Target(address, {"namespace": NAMESPACE, "pod": "trimtab-0", "job": "trimtab"})
         stage.prometheus.set_targets([*stage.world.targets, scraped])

@@ -22,6 +22,7 @@ def authority(tmp_path: Path) -> Authority:
 def stage(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
-    """Everything running, with no policy; its operator is the ServiceAccount that ships."""
-    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("secured-stage")) as running:
+    """Everything running, Spark too, with no policy; its operator is the ServiceAccount that ships."""
+    folder = tmp_path_factory.mktemp("secured-stage")
+    with SmallCluster(kube_binaries, prometheus_binary, folder, spark="local[*]") as running:
         yield running

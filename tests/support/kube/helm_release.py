@@ -30,7 +30,6 @@ class HelmRelease:
             "image": {"repository": IMAGE},
             "http": {"host": HOST, "port": port},
             "allowUrls": ["http://127.0.0.1:*"],
-            "spark": {"memory": "500m"},
         }
         services = {f"{RELEASE}.{domain}:{port}": f"{HOST}:{port}"} if domain else {}
         self.jobs = JobRunner(plane, namespace, folder / "jobs", services)

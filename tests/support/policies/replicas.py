@@ -199,7 +199,7 @@ class ReplicaCluster:
 
     def measuring_replica(self) -> Replica:
         """A replica that measures with Spark, with the Lease times that users get."""
-        return self._replica({}, drawn=False)
+        return self._replica({"--spark": "local[*]"}, drawn=False)
 
     def _replica(self, options: dict[str, Any], *, drawn: bool) -> Replica:
         made = Replica(self.plane, self.folder, f"replica-{len(self.replicas)}", options, drawn=drawn)

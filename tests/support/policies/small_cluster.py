@@ -136,7 +136,7 @@ class SmallCluster:
         work_dir: Path,
         scenario: ClusterScenario = SCENARIOS["uneven-8"],
         *,
-        spark: str = "local[*]",
+        spark: str = "none",
     ) -> None:
         self.dir, self.scenario, self._options = work_dir, scenario, {"--spark": spark}
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)

@@ -149,7 +149,7 @@ class StatefulSetCluster(SmallCluster):
     """
 
     def __init__(self, plane: ControlPlane, prometheus: Path, work_dir: Path, scenario: ClusterScenario) -> None:
-        super().__init__(plane.binaries, prometheus, work_dir, scenario, spark="none")
+        super().__init__(plane.binaries, prometheus, work_dir, scenario)
         self.control_plane, self.witness = plane, RestartWitness()
 
     def _open_plane(self) -> None:

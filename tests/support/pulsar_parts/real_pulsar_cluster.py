@@ -62,6 +62,7 @@ class RealPulsarCluster(SmallCluster):
 
     limits: what counts as 100 % of a broker (`exporter.PodLimits`). honor_labels: how Prometheus scrapes the brokers.
     scrape_interval: seconds, in which a broker must answer with a page; on a busy machine that takes more than 1 s.
+    spark: as in ``trimtab run --spark``.
     """
 
     def __init__(
@@ -74,8 +75,9 @@ class RealPulsarCluster(SmallCluster):
         limits: PodLimits | None = None,
         honor_labels: bool = False,
         scrape_interval: float = 1.0,
+        spark: str = "none",
     ) -> None:
-        super().__init__(binaries, prometheus, work_dir)
+        super().__init__(binaries, prometheus, work_dir, spark=spark)
         self.cluster, self._limits, self._honor = cluster, limits, honor_labels
         self._scrape_interval = scrape_interval
         self.names = self._shown = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
@@ -101,7 +103,8 @@ class RealPulsarCluster(SmallCluster):
         self.operator.start()
 
     def _operator(self, work_dir: Path, **options: Any) -> OperatorProcess:
-        return OperatorProcess(self._kubeconfig, work_dir, started=self._scrape, options=QUICK_LEASE, **options)
+        flags = {**QUICK_LEASE, **self._options}
+        return OperatorProcess(self._kubeconfig, work_dir, started=self._scrape, options=flags, **options)
 
     def _scrape(self) -> None:
         """Have Prometheus scrape everything, including the operator's current address."""

@@ -42,8 +42,8 @@ _DESCRIPTION = """\
 Run the operator until SIGTERM or Ctrl-C: for the messaging cluster in one Kubernetes namespace, for one in each of
 several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
-It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`) and a BalancingPolicy in the namespace. It needs
-Java 17 or newer, unless Spark runs on a Connect server or not at all (--spark none).
+It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`) and a BalancingPolicy in the namespace. With
+--spark local[N] or spark://, it also needs Java 17 or newer.
 
 A new policy is in mode DryRun: it shows its plan and balances nothing. Without spec.pulsar, bundles without an owner,
 and those of a lost broker, get an owner in every mode.
@@ -65,9 +65,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     parser.add_argument(
         "--spark",
-        default="local[*]",
-        help="where Spark runs: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server; "
-        "none: measure in this process, without Spark and Java (%(default)s)",
+        default=NO_SPARK,
+        help="where Spark measures: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server; "
+        "none: this process measures, without Spark and Java (%(default)s)",
     )
     add_url_option(parser, "URLs that policies may use")
     parser.add_argument(
