@@ -124,7 +124,9 @@ def test_the_hook_before_an_uninstall_asks_the_servers_that_the_operator_may_ask
 
 def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left out: who this is, which namespace, and how to reach the cluster come from the pod."""
-    told = operator_container(offline.rendered(combinations()["locked-down"] | {"watchNodes": True}))["args"]
+    spark = {"spark": {"mode": "embedded"}, "resources": {"limits": {"memory": "2Gi"}}}
+    values = combinations()["locked-down"] | {"watchNodes": True} | spark
+    told = operator_container(offline.rendered(values))["args"]
     with pytest.raises(SystemExit):
         parser_for(["run"]).parse_args(["run", "--help"])
     options = set(re.findall(r"--[a-z-]+", capsys.readouterr().out.partition("options:")[2]))

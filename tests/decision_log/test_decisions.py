@@ -203,6 +203,24 @@ def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() ->
     assert measured(done, later.model_copy(update={"at": NOW + 999})) is done
 
 
+@pytest.mark.parametrize(
+    ("written", "outcome", "disturbs"), [(True, None, True), (False, Reason.LANDED, True), (False, Reason.NOT_APPROVED, False)]
+)
+def test_only_a_later_move_that_was_made_disturbs_the_result(
+    *, written: bool, outcome: Reason | None, disturbs: bool
+) -> None:
+    """In mode Approve, each cycle shows moves that may never be made."""
+    record, name, destination = one_move()
+    landed = followed(record, {name: at_rest(name, destination)}, NOW + 30)
+    shown = record.moves[0].model_copy(update={"written": written, "outcome": outcome})
+    between = record.model_copy(update={"at": NOW + 31, "moves": (shown,)})
+    later = decided(cluster(bundles=2, a=0.72, b=0.25, c=0.25), at=NOW + 30 + landed.window)
+
+    found = measured(landed, later, [between])
+
+    assert {result.disturbed for result in found.results} == {disturbs}
+
+
 # -- in a cluster --
 
 

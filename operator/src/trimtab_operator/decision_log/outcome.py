@@ -58,11 +58,12 @@ def measured(record: DecisionRecord, now: DecisionRecord, later: Sequence[Decisi
     """The record with its brokers' usage in the decision `now`.
 
     It is unchanged if `now` is too early, or if the usage was measured before. later: the decisions between `record`
-    and `now`.
+    and `now`. The moves among them that were made, and not only shown, disturb the result.
     """
     if record.measured_at is not None or not _due(record, now.at):
         return record
-    disturbed = {end for other in later for move in other.moves for end in (move.source, move.destination)}
+    begun = [move for other in later for move in other.moves if move.begun]
+    disturbed = {end for move in begun for end in (move.source, move.destination)}
     ends = dict.fromkeys(end for move in record.moves for end in (move.source, move.destination) if end)
     results = [found for end in ends if (found := _result(end, record, now, end in disturbed)) is not None]
     if not results:
