@@ -28,7 +28,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
 from trimtab_operator.pulsar.bridge.connection import Bridge
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings

@@ -16,8 +16,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
 from trimtab_operator.pulsar.bridge.connection import Bridge
-from trimtab_operator.pulsar.client.api import Admin
-from trimtab_operator.pulsar.client.http import HttpAdmin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.cluster import ClusterState
@@ -199,12 +198,12 @@ def test_whether_the_cluster_answers_is_read_again_after_a_defect(
         r.name()
         await r.answers()
         with monkeypatch.context() as broken:
-            broken.setattr(HttpAdmin, "brokers", defect)
+            broken.setattr(Admin, "brokers", defect)
             await until("it is logged", lambda: "bridge: probe failed, starting it again" in caplog.text)
         r.fake.deaf |= set(r.fake.ids)
         await r.problem("no answer within 1 s")
 
-    async def defect(_: HttpAdmin) -> frozenset[str]:
+    async def defect(_: Admin) -> frozenset[str]:
         raise KeyError("a defect")
 
     run(scenario)

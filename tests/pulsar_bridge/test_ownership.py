@@ -13,8 +13,9 @@ import pytest
 import records
 from trimtab_operator.pulsar.bridge.ownership import LOOKUPS_AT_ONCE, ModularOwnership
 from trimtab_operator.pulsar.bridge.sync.owners import OwnershipVerifier, OwnerSync
-from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.pulsar.client.api import LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError, StaleBundleError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.client.transport import Budget
 
 NAMES = [f"t/n/{k}" for k in range(10)]

@@ -15,7 +15,7 @@ from policy_environment import PolicyEnvironment, refit
 from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane

@@ -15,7 +15,7 @@ from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane

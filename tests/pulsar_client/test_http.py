@@ -20,7 +20,7 @@ from trimtab_operator.pulsar.client.errors import (
     StaleBundleError,
     UnknownError,
 )
-from trimtab_operator.pulsar.client.http import HttpAdmin, connected
+from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_pipeline.api import Credentials
@@ -29,7 +29,7 @@ from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 TOKEN = "a-long-secret-token"
 
 
-def asked(fake: FakePulsar, scenario: Callable[[HttpAdmin, FakePulsar], Awaitable[Any]], **options: Any) -> Any:
+def asked(fake: FakePulsar, scenario: Callable[[Admin, FakePulsar], Awaitable[Any]], **options: Any) -> Any:
     """Run `scenario` with a client of `fake`."""
 
     async def run_scenario() -> Any:
@@ -46,7 +46,7 @@ async def refused(doing: Awaitable[Any]) -> PulsarError:
 
 
 def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destination() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[2])
         await admin.unload(bundle, fake.ids[1])
         assert [(broker, method) for broker, method, path in fake.requests if "unload" in path] == [
@@ -60,7 +60,7 @@ def test_an_unload_follows_to_the_owner_with_its_method_and_names_the_destinatio
 
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
 def test_refusals_of_an_unload_can_be_distinguished(manager: LoadManager) -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[type[PulsarError]]:
+    async def scenario(admin: Admin, fake: FakePulsar) -> list[type[PulsarError]]:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         stale, text = "t/n/0x00000000_0x40000000", "an unexpected error"
         fake.failures.append((500, text))
@@ -77,7 +77,7 @@ def test_refusals_of_an_unload_can_be_distinguished(manager: LoadManager) -> Non
 
 
 def test_what_a_broker_owns_is_read_without_the_systems_own_bundles() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         mine, other = fake.add("t/n", 2, fake.ids[1], fake.ids[0])
         assert await admin.owned(fake.ids[1]) == {mine}
         assert await admin.owned(fake.ids[0]) == {other}
@@ -87,7 +87,7 @@ def test_what_a_broker_owns_is_read_without_the_systems_own_bundles() -> None:
 
 
 def test_any_broker_tells_who_serves_a_bundle_and_the_one_it_names_is_not_asked() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
+    async def scenario(admin: Admin, fake: FakePulsar) -> list[str]:
         mine, nobodys = fake.add("t/n", 2, fake.ids[1], "")
         fake.deaf.add(fake.ids[1])
         assert isinstance(await refused(admin.owner(mine, fake.ids[1])), PulsarUnavailableError)
@@ -101,14 +101,14 @@ def test_any_broker_tells_who_serves_a_bundle_and_the_one_it_names_is_not_asked(
 
 @pytest.mark.parametrize("manager", [LoadManager.MODULAR, LoadManager.EXTENSIBLE])
 def test_the_load_manager_is_found_out(manager: LoadManager) -> None:
-    async def scenario(admin: HttpAdmin, _: FakePulsar) -> LoadManager:
+    async def scenario(admin: Admin, _: FakePulsar) -> LoadManager:
         return await admin.load_manager()
 
     assert asked(FakePulsar(extensible=manager is LoadManager.EXTENSIBLE), scenario) is manager
 
 
 def test_the_version_of_each_broker_is_read_and_one_that_has_no_such_call_has_none() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> list[str]:
+    async def scenario(admin: Admin, fake: FakePulsar) -> list[str]:
         first, second, _ = fake.ids
         fake.versions[second] = "3.0.4"
         versions = [await admin.version(first), await admin.version(second)]
@@ -146,7 +146,7 @@ def test_a_redirect_to_a_stranger_is_not_followed_and_the_token_stays_here(host:
 
 
 def test_a_listed_broker_that_the_administrator_does_not_allow_is_not_asked() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         allowed.append(AllowedUrls.of([fake.ids[0]]))
         (bundle,) = fake.add("t/n", 1, fake.ids[1])
         error = await refused(admin.unload(bundle, fake.ids[2]))
@@ -167,7 +167,7 @@ def test_writes_pass_the_fence_and_reads_do_not() -> None:
         told.append(what)
         raise RuntimeError("this process does not lead")
 
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         assert await admin.boundaries("t/n")
         with pytest.raises(RuntimeError, match="does not lead"):
@@ -182,7 +182,7 @@ def test_writes_pass_the_fence_and_reads_do_not() -> None:
 def test_a_refused_token_is_not_repeated_in_what_is_said() -> None:
     fresh: list[None] = []
 
-    async def scenario(admin: HttpAdmin, _: FakePulsar) -> PulsarError:
+    async def scenario(admin: Admin, _: FakePulsar) -> PulsarError:
         return await refused(admin.brokers())
 
     identity = Bearer(Credentials(TOKEN), lambda: fresh.append(None))
@@ -194,7 +194,7 @@ def test_a_refused_token_is_not_repeated_in_what_is_said() -> None:
 
 
 def test_a_broker_that_does_not_answer_is_given_up_in_time() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> PulsarError:
+    async def scenario(admin: Admin, fake: FakePulsar) -> PulsarError:
         fake.deaf.add(fake.ids[1])
         await admin.owned(fake.ids[0])
         return await refused(admin.owned(fake.ids[1]))
@@ -206,7 +206,7 @@ def test_a_broker_that_does_not_answer_is_given_up_in_time() -> None:
 
 
 def test_when_the_broker_that_is_asked_falls_silent_another_is_asked_next() -> None:
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         await admin.brokers()
         fake.deaf.add(fake.ids[0])
         assert isinstance(await refused(admin.brokers()), PulsarUnavailableError)
@@ -218,7 +218,7 @@ def test_when_the_broker_that_is_asked_falls_silent_another_is_asked_next() -> N
 def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
     waited: list[float] = []
 
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[0])
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -238,7 +238,7 @@ def test_looks_wait_for_the_budget_and_what_is_under_way_does_not() -> None:
 def test_every_hop_is_observed_by_call_and_status() -> None:
     seen: list[tuple[str, str]] = []
 
-    async def scenario(admin: HttpAdmin, fake: FakePulsar) -> None:
+    async def scenario(admin: Admin, fake: FakePulsar) -> None:
         (bundle,) = fake.add("t/n", 1, fake.ids[1])
         await admin.unload(bundle, fake.ids[2])
 

@@ -15,7 +15,7 @@ from raw_server import OK, RawServer
 from trimtab_operator.pulsar.client import auth, transport
 from trimtab_operator.pulsar.client.auth import Client, ClientCredentials
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
-from trimtab_operator.pulsar.client.http import HttpAdmin, connected
+from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.wire import route_to
 from trimtab_pipeline.api import NO_CREDENTIALS
 
@@ -110,7 +110,7 @@ class Proxy:
         return web.json_response(found)
 
 
-Scenario = Callable[[HttpAdmin, ClientCredentials], Awaitable[Any]]
+Scenario = Callable[[Admin, ClientCredentials], Awaitable[Any]]
 
 
 def by_proxy(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, url: str, **environment: str) -> Proxy:
@@ -132,7 +132,7 @@ def by_proxy(monkeypatch: pytest.MonkeyPatch, scenario: Scenario, url: str, **en
     return proxy
 
 
-async def both(admin: HttpAdmin, who: ClientCredentials) -> None:
+async def both(admin: Admin, who: ClientCredentials) -> None:
     assert await admin.brokers() == {"a.example:8080"}
     assert await who.headers() == {"Authorization": "Bearer t"}
 
@@ -155,7 +155,7 @@ def test_pulsar_and_issuers_are_asked_by_the_proxy_of_the_environment(
 
 
 def test_https_is_asked_through_a_tunnel_of_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: Admin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarUnavailableError):
             await admin.brokers()  # the proxy answers the CONNECT, and then knows no TLS
 
@@ -166,7 +166,7 @@ def test_https_is_asked_through_a_tunnel_of_the_proxy(monkeypatch: pytest.Monkey
 
 
 def test_what_no_proxy_names_is_asked_directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: Admin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarUnavailableError):
             await admin.brokers()
 
@@ -175,7 +175,7 @@ def test_what_no_proxy_names_is_asked_directly(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_proxy_that_is_none_of_http_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario(admin: HttpAdmin, _: ClientCredentials) -> None:
+    async def scenario(admin: Admin, _: ClientCredentials) -> None:
         with pytest.raises(PulsarRefusedError, match=r"proxy socks5://proxy:1080 .* must be http"):
             await admin.brokers()
 

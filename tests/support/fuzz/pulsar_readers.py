@@ -14,7 +14,7 @@ from trimtab_operator.pulsar.client import api
 from trimtab_operator.pulsar.client.auth import Client, ClientCredentials
 from trimtab_operator.pulsar.client.dynamic_config import switched_on
 from trimtab_operator.pulsar.client.errors import PulsarError, remedy
-from trimtab_operator.pulsar.client.http import HttpAdmin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.client.transport import Budget, Transport
 from trimtab_pipeline.api import NO_CREDENTIALS
 from trimtab_pipeline.prometheus.response_limits import json_of
@@ -23,7 +23,7 @@ BROKER, BUNDLE, TOPIC = "broker-0:8080", "t/n/0x00000000_0xffffffff", "persisten
 CODES = (200, 204, 307, 400, 401, 404, 409, 412, 429, 500, 503)
 HOSTS = {"broker-0": "broker-0", "broker-1": "broker-1.pulsar"}
 
-Call = Callable[[HttpAdmin], Awaitable[object]]
+Call = Callable[[Admin], Awaitable[object]]
 
 
 class CannedAnswer:
@@ -52,15 +52,15 @@ class CannedSession:
         yield self._answer
 
 
-async def _policies(admin: HttpAdmin) -> None:
+async def _policies(admin: Admin) -> None:
     api.boundaries((await admin.policies("t/n")).get("bundles"))
 
 
-async def _isolation(admin: HttpAdmin) -> None:
+async def _isolation(admin: Admin) -> None:
     isolation_of("t/n", await admin.isolation("pulsar"), HOSTS)
 
 
-async def _runtime(admin: HttpAdmin) -> None:
+async def _runtime(admin: Admin) -> None:
     switched_on(await admin.runtime(BROKER))
 
 
@@ -97,13 +97,13 @@ def read_brokers(data: bytes) -> None:
     transport = Transport(session, f"{scheme}://{BROKER}", 5.0, Budget(1e9))
     transport.list_brokers((BROKER,))
     try:
-        asyncio.run(_called(call, HttpAdmin(transport)))
+        asyncio.run(_called(call, Admin(transport)))
     except PulsarError as error:
         remedy(str(error), None)
         raise
 
 
-async def _called(call: Call, admin: HttpAdmin) -> None:
+async def _called(call: Call, admin: Admin) -> None:
     await call(admin)
 
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from objects import Request
 from process import Wire
-from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.state.cluster import ClusterState
 
 CLUSTER = ("pulsar", "cluster")

@@ -14,7 +14,7 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
 from trimtab_operator.pulsar.bridge.unload_request import Landing
-from trimtab_operator.pulsar.client.http import HttpAdmin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
@@ -22,7 +22,7 @@ from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 class Unloading:
     """An unload controller between an environment with brokers a, b and c, and a fake cluster of three brokers."""
 
-    def __init__(self, env: PolicyEnvironment, fake: FakePulsar, admin: HttpAdmin, unloads: int) -> None:
+    def __init__(self, env: PolicyEnvironment, fake: FakePulsar, admin: Admin, unloads: int) -> None:
         self.env, self.fake, self.admin = env, fake, admin
         self.ids = dict(zip("abc", fake.ids, strict=True))
         self.landings: list[Landing] = []

@@ -13,10 +13,9 @@ from typing import TypeVar
 
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.kube.connection import default_namespace
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.client.http import connected
+from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
 from trimtab_strategies.params import seconds
 

@@ -18,8 +18,8 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, bundle_manifest, bundle_name, pulsar_bundle
 from trimtab_operator.pulsar.bridge.ownership import ownership_reader
 from trimtab_operator.pulsar.bridge.sync.namespaces import listed
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError, SplitRefusedError, StaleBundleError, UnknownError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.splits.objects import SplitObjects
 from trimtab_operator.splits.pulsar_steps import (

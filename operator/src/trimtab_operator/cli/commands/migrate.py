@@ -21,7 +21,7 @@ from trimtab_operator.cli.commands.migration import TRIM_NOTES, Migration, diffe
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
 from trimtab_operator.cli.parser import parser_for
-from trimtab_operator.pulsar.client.api import Admin
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import RefusedUrlError, parse
 

@@ -20,9 +20,8 @@ from trimtab_operator.pulsar.bridge.cross_check import BrokerStatisticsControlle
 from trimtab_operator.pulsar.bridge.move_cost import MoveCostController
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.client.http import HttpAdmin, connected
+from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.pulsar.identity import Proof, admitting, read_proof
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
@@ -129,7 +128,7 @@ class Bridge:
     async def _proof(self, spec: PulsarSpec) -> Proof:
         return await read_proof(self.cluster.api, self.cluster.namespace, spec.auth)
 
-    async def _work(self, spec: PulsarSpec, proof: Proof, admin: HttpAdmin) -> None:
+    async def _work(self, spec: PulsarSpec, proof: Proof, admin: Admin) -> None:
         parts = self.parts(self.cluster, admin)
         runs: dict[str, Callable[[], Awaitable[None]]] = {**parts, "probe": partial(self._probe, admin)}
         tasks = [asyncio.create_task(_restarted(name, run), name=f"bridge {name}") for name, run in runs.items()]
@@ -167,7 +166,7 @@ class Bridge:
                 log.warning("Pulsar: can't read whether its credentials changed: %s", error)
         await asyncio.Event().wait()
 
-    async def _probe(self, admin: HttpAdmin) -> None:
+    async def _probe(self, admin: Admin) -> None:
         while True:
             try:
                 await admin.without_budget().brokers()

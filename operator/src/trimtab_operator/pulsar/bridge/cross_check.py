@@ -7,8 +7,8 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.state.cluster import ClusterState
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from trimtab_operator.kube.client import TOPIC_NAMESPACES, ApiError
 from trimtab_operator.kube.move_costs import Interruption, MoveCosts
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.pulsar.bridge.unload_request import Landing
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 

@@ -19,8 +19,9 @@ from typing import ClassVar, Protocol, TypeVar
 
 from trimtab_operator.aio import at_most
 from trimtab_operator.pulsar.bridge.unload_request import UnloadRequest
-from trimtab_operator.pulsar.client.api import Admin, LoadManager
+from trimtab_operator.pulsar.client.api import LoadManager
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarUnavailableError
+from trimtab_operator.pulsar.client.http import Admin
 
 log = logging.getLogger(__name__)
 

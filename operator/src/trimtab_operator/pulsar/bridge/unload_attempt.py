@@ -24,7 +24,6 @@ from trimtab_operator.pulsar.bridge.unload_request import (
     UnloadResult,
     broker_name,
 )
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import (
     InactiveDestinationError,
     PulsarError,
@@ -33,6 +32,7 @@ from trimtab_operator.pulsar.client.errors import (
     StaleBundleError,
     UnknownError,
 )
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.cluster import ClusterState

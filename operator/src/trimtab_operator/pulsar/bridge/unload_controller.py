@@ -23,8 +23,8 @@ from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
 from trimtab_operator.pulsar.bridge.unload_attempt import BundleUnload
 from trimtab_operator.pulsar.bridge.unload_request import AfterLanding, BeforeUnload, UnloadRequest, UnloadResult
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.splitting_bundles import unborn

@@ -1,21 +1,19 @@
-"""`Admin`: the calls of Pulsar's admin REST API that Trimtab makes, and their answers as values.
+"""Readers of the answers of Pulsar's admin REST API, for `Admin`.
 
-A broker's id is ``host:webPort``. Calls about one broker go to that broker. All others go to the base URL, from where
-Pulsar redirects (307). No call is retried here. A malformed answer raises `PulsarUnavailableError`.
+A broker's id is ``host:webPort``. A malformed answer raises `PulsarUnavailableError`.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
-from trimtab_pipeline.api import Credentials
 from trimtab_strategies.hash_ring import LAST_HASH
 
 
@@ -183,112 +181,3 @@ class TopicLoad:
     throughput_out: float
     producers: int
     consumers: int
-
-
-class Admin(Protocol):
-    """Pulsar's admin REST API. All methods raise `PulsarError`. Bundles are named ``tenant/namespace/0x.._0x..``."""
-
-    def without_budget(self) -> Admin:
-        """The same client without the request budget, for moves and splits in progress."""
-
-    async def load_manager(self) -> LoadManager:
-        """The load manager that the cluster runs."""
-
-    async def clusters(self) -> tuple[str, ...]:
-        """Names of the clusters that this cluster knows."""
-
-    async def brokers(self) -> frozenset[str]:
-        """Ids of the active brokers."""
-
-    async def leader(self) -> str:
-        """Id of the leader broker."""
-
-    async def tenants(self) -> tuple[str, ...]:
-        """Names of all tenants, with the system's own (``pulsar``)."""
-
-    async def namespaces(self, tenant: str) -> tuple[str, ...]:
-        """Names of the tenant's namespaces, as ``tenant/name``. Raises `UnknownError`."""
-
-    async def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """The n + 1 edges of the namespace's n bundles, ascending from 0 to 0xffffffff. Raises `UnknownError`."""
-
-    async def policies(self, namespace: str) -> Mapping[str, Any]:
-        """The namespace's policies (``anti_affinity_group``, ``bundles``, ...). Raises `UnknownError`."""
-
-    async def isolation(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
-        """The cluster's namespace isolation policies by name (regular expressions of namespaces and brokers)."""
-
-    async def owned(self, broker: str) -> frozenset[str]:
-        """Bundles that `broker` serves, without the system's own. Raises `UnknownError`.
-
-        **Not for the modular load manager**: a broker that acquires two bundles while it answers may deadlock (seen
-        with 4.0.8), and then serves nothing until it is restarted. With that load manager, use `owner` and `reported`.
-        """
-
-    async def owner(self, bundle: str, broker: str) -> str:
-        """Id of the broker that serves `bundle`, empty for unowned; with the modular load manager only.
-
-        broker: the broker to ask; every broker knows the owner. No side effects. Raises `StaleBundleError`,
-        `UnknownError`.
-        """
-
-    async def reported(self, broker: str) -> frozenset[str]:
-        """Bundles in the load report of `broker`; with the modular load manager only. Up to a minute old.
-
-        The report omits bundles without traffic.
-        """
-
-    async def create_tenant(self, tenant: str, clusters: Sequence[str]) -> None:
-        """Create a tenant that may use `clusters`. Raises `ExistsError`."""
-
-    async def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create a namespace with this number of equal bundles. Raises `ExistsError`, `UnknownError` (no tenant)."""
-
-    async def set_anti_affinity(self, namespace: str, group: str) -> None:
-        """Set the namespace's anti-affinity group; empty removes it."""
-
-    async def unload(self, bundle: str, destination: str = "") -> None:
-        """Unload a bundle from its owner. destination: id of the next owner; empty lets Pulsar choose.
-
-        The answer means *released*, not *moved*. Raises `StaleBundleError`, `InactiveDestinationError`,
-        `SameBrokerError`.
-        """
-
-    async def split(self, bundle: str, positions: Sequence[int]) -> None:
-        """Split a bundle at `positions`; its owner keeps the children. Only the namespace's boundaries show the result.
-
-        Raises `StaleBundleError`, `SplitRefusedError`.
-        """
-
-    async def topic_positions(self, bundle: str) -> Mapping[str, int]:
-        """The hash of each loaded topic of the bundle, by the topic's name."""
-
-    async def topic_stats(self, topic: str) -> Mapping[str, Any]:
-        """Pulsar's statistics of one topic (``msgRateIn``, ``msgInCounter``, ``publishers``, ...)."""
-
-    async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
-        """Load of the topics that `broker` serves, without the system's own."""
-
-    async def origin(self, broker: str) -> str:
-        """Base URL of the admin REST API of `broker`, if the allow-list permits it."""
-
-    async def credentials(self) -> Credentials:
-        """The current credentials. Never log them."""
-
-    async def lookup(self, topic: str) -> str:
-        """Id of the broker that serves `topic`. **Assigns an unowned bundle.**"""
-
-    async def runtime(self, broker: str) -> Mapping[str, str]:
-        """The complete configuration that `broker` runs with, as text."""
-
-    async def version(self, broker: str) -> str:
-        """The version of Pulsar that `broker` runs; empty if it is too old to report it."""
-
-    async def overrides(self) -> Mapping[str, str]:
-        """Dynamic configuration of the whole cluster."""
-
-    async def override(self, name: str, value: str) -> None:
-        """Set a dynamic value. **Pulsar does not check `value`.**"""
-
-    async def drop_override(self, name: str) -> None:
-        """Remove a dynamic value, so that each broker's file applies again: see `dynamic_config.resets_removed`."""

@@ -1,4 +1,8 @@
-"""`HttpAdmin`: the `Admin` protocol over HTTP."""
+"""`Admin`: the calls of Pulsar's admin REST API that Trimtab makes.
+
+Calls about one broker go to that broker. All others go to the base URL, from where Pulsar redirects (307). No call is
+retried here. The module `api` reads the answers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ async def connected(
     requests_per_second: float = 20.0,
     guards: Guards = Guards(),  # noqa: B008  frozen
     identity: Identity | None = None,
-) -> AsyncIterator[HttpAdmin]:
+) -> AsyncIterator[Admin]:
     """Open a client for the cluster at the admin URL `url`. Requests to brokers use the scheme of that URL.
 
     timeout: seconds for one request with its redirects, without requests to a token issuer. `identity` is closed with
@@ -49,12 +53,15 @@ async def connected(
     jar, made_of = aiohttp.DummyCookieJar(), guards.requests
     session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, request_class=made_of)
     async with session, aclosing(identity):
-        yield HttpAdmin(Transport(session, base, timeout, Budget(requests_per_second), guards, identity))
+        yield Admin(Transport(session, base, timeout, Budget(requests_per_second), guards, identity))
 
 
 @dataclass(frozen=True, slots=True)
-class HttpAdmin:
-    """Implements `Admin`. `connected` creates it. Reads wait for the request budget if `budgeted`."""
+class Admin:
+    """Pulsar's admin REST API. `connected` creates it. Reads wait for the request budget if `budgeted`.
+
+    All methods raise `PulsarError`. Bundles are named ``tenant/namespace/0x.._0x..``.
+    """
 
     transport: Transport
     budgeted: bool = True
@@ -62,8 +69,8 @@ class HttpAdmin:
     _cluster: list[str] = field(default_factory=list)
     _manager: list[tuple[float, LoadManager]] = field(default_factory=list)
 
-    def without_budget(self) -> HttpAdmin:
-        """The same client without the request budget."""
+    def without_budget(self) -> Admin:
+        """The same client without the request budget, for moves and splits in progress."""
         return replace(self, budgeted=False)
 
     async def clusters(self) -> tuple[str, ...]:
@@ -88,7 +95,7 @@ class HttpAdmin:
         return self._manager[-1][1]
 
     async def tenants(self) -> tuple[str, ...]:
-        """Names of the tenants."""
+        """Names of all tenants, with the system's own (``pulsar``)."""
         return api.names(await self._get("tenants", "/admin/v2/tenants"))
 
     async def namespaces(self, tenant: str) -> tuple[str, ...]:
@@ -96,11 +103,11 @@ class HttpAdmin:
         return api.names(await self._get("namespaces", f"/admin/v2/namespaces/{_part(tenant)}"))
 
     async def boundaries(self, namespace: str) -> tuple[int, ...]:
-        """The edges of the namespace's bundles. Raises `UnknownError`."""
+        """The n + 1 edges of the namespace's n bundles, ascending from 0 to 0xffffffff. Raises `UnknownError`."""
         return api.boundaries(await self._get("boundaries", f"/admin/v2/namespaces/{_parts(namespace)}/bundles"))
 
     async def policies(self, namespace: str) -> Mapping[str, Any]:
-        """The namespace's policies. Raises `UnknownError`.
+        """The namespace's policies (``anti_affinity_group``, ``bundles``, ...). Raises `UnknownError`.
 
         The anti-affinity group takes a second request.
         """
@@ -111,7 +118,7 @@ class HttpAdmin:
         return {**api.mapping(found), "anti_affinity_group": group or ""}
 
     async def isolation(self, cluster: str) -> Mapping[str, Mapping[str, Any]]:
-        """The cluster's namespace isolation policies by name."""
+        """The cluster's namespace isolation policies by name (regular expressions of namespaces and brokers)."""
         path = f"/admin/v2/clusters/{_part(cluster)}/namespaceIsolationPolicies"
         try:
             return api.isolation_policies(await self._get("isolation", path) or {})
@@ -121,7 +128,11 @@ class HttpAdmin:
             raise
 
     async def owned(self, broker: str) -> frozenset[str]:
-        """Bundles that `broker` serves, without the system's own. Raises `UnknownError`."""
+        """Bundles that `broker` serves, without the system's own. Raises `UnknownError`.
+
+        **Not for the modular load manager**: a broker that acquires two bundles while it answers may deadlock (seen
+        with 4.0.8), and then serves nothing until it is restarted. With that load manager, use `owner` and `reported`.
+        """
         path = f"/admin/v2/brokers/{_part(await self._cluster_name())}/{_part(broker)}/ownedNamespaces"
         known = self._origins.get(broker, "") or (self._direct(broker) if self.transport.lists(broker) else "")
         found, url = await self._ask(Request("owned", "GET", path), at=known)
@@ -131,9 +142,10 @@ class HttpAdmin:
         return api.owned(found)
 
     async def owner(self, bundle: str, broker: str) -> str:
-        """Id of the broker that serves `bundle`, empty if it has no owner. `broker` answers, or redirects to the owner.
+        """Id of the broker that serves `bundle`, empty for unowned; with the modular load manager only.
 
-        Raises `StaleBundleError`, `UnknownError`.
+        `broker` answers, or redirects to the owner: every broker knows it. No side effects. Raises `StaleBundleError`,
+        `UnknownError`.
         """
         request = Request("owner", "GET", f"/admin/v2/namespaces/{_parts(bundle)}/topicHashPositions")
         try:
@@ -156,7 +168,10 @@ class HttpAdmin:
         return next((broker for broker in self.transport.listed if broker.rpartition(":")[0] == host), netloc)
 
     async def reported(self, broker: str) -> frozenset[str]:
-        """Bundles in the load report of `broker`; with the modular load manager only."""
+        """Bundles in the load report of `broker`; with the modular load manager only. Up to a minute old.
+
+        The report omits bundles without traffic.
+        """
         found = await self._get("reported", "/admin/v2/broker-stats/load-report", at=await self.origin(broker))
         return api.reported(found)
 
@@ -166,7 +181,7 @@ class HttpAdmin:
         await self._ask(Request("create_tenant", "PUT", f"/admin/v2/tenants/{_part(tenant)}", body))
 
     async def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create a namespace with this number of equal bundles. Raises `ExistsError`, `UnknownError`."""
+        """Create a namespace with this number of equal bundles. Raises `ExistsError`, `UnknownError` (no tenant)."""
         body = {"bundles": {"numBundles": bundles}}
         await self._ask(Request("create_namespace", "PUT", f"/admin/v2/namespaces/{_parts(namespace)}", body))
 
@@ -176,12 +191,19 @@ class HttpAdmin:
         await self._ask(Request("set_anti_affinity", "POST" if group else "DELETE", path, group or None))
 
     async def unload(self, bundle: str, destination: str = "") -> None:
-        """Unload a bundle. Raises `StaleBundleError`, `InactiveDestinationError`, `SameBrokerError`."""
+        """Unload a bundle from its owner. destination: id of the next owner; empty lets Pulsar choose.
+
+        The answer means *released*, not *moved*. Raises `StaleBundleError`, `InactiveDestinationError`,
+        `SameBrokerError`.
+        """
         query = f"?destinationBroker={quote(destination, safe='')}" if destination else ""
         await self._ask(Request("unload", "PUT", f"/admin/v2/namespaces/{_parts(bundle)}/unload{query}"))
 
     async def split(self, bundle: str, positions: Sequence[int]) -> None:
-        """Split a bundle at `positions`. Raises `StaleBundleError`, `SplitRefusedError`."""
+        """Split a bundle at `positions`; its owner keeps the children. Only the namespace's boundaries show the result.
+
+        Raises `StaleBundleError`, `SplitRefusedError`.
+        """
         query = "?splitAlgorithmName=specified_positions_divide&unload=false"
         path = f"/admin/v2/namespaces/{_parts(bundle)}/split{query}"
         await self._ask(Request("split", "PUT", path, list(positions)))
@@ -192,7 +214,7 @@ class HttpAdmin:
         return api.positions(await self._get("topic_positions", path))
 
     async def topic_stats(self, topic: str) -> Mapping[str, Any]:
-        """Pulsar's statistics of one topic."""
+        """Pulsar's statistics of one topic (``msgRateIn``, ``msgInCounter``, ``publishers``, ...)."""
         return api.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
 
     async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
@@ -238,7 +260,7 @@ class HttpAdmin:
         await self._ask(Request("override", "POST", path))
 
     async def drop_override(self, name: str) -> None:
-        """Remove a dynamic value."""
+        """Remove a dynamic value, so that each broker's file applies again: see `dynamic_config.resets_removed`."""
         await self._ask(Request("drop_override", "DELETE", f"/admin/v2/brokers/configuration/{_part(name)}"))
 
     async def _get(self, call: str, path: str, *, at: str = "") -> Any:

@@ -19,7 +19,6 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import (
     OFF,
     FoundSettings,
@@ -27,6 +26,7 @@ from trimtab_operator.pulsar.client.dynamic_config import (
     switched_on,
 )
 from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.own_balancer.restore import found_settings_store, may_switch_off, needed, restore_settings
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec

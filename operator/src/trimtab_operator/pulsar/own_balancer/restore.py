@@ -20,10 +20,9 @@ from typing import Any
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import ConfigMapStore, StoredFormat, UnreadableContentError
 from trimtab_operator.kube.naming import PULSAR_FOUND
-from trimtab_operator.pulsar.client.api import Admin
 from trimtab_operator.pulsar.client.dynamic_config import ON, ForeignFindingsError, FoundSettings, resets_removed
 from trimtab_operator.pulsar.client.errors import PulsarError
-from trimtab_operator.pulsar.client.http import connected
+from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.pulsar.identity import admitting, read_proof
 from trimtab_operator.resources.policy import Mode

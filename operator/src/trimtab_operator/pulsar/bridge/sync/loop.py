@@ -28,8 +28,9 @@ from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.pulsar.bridge.sync.namespaces import NamespaceSync, cluster_name, host_of
 from trimtab_operator.pulsar.bridge.sync.owners import OwnerSync
 from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
-from trimtab_operator.pulsar.client.api import Admin, is_system
+from trimtab_operator.pulsar.client.api import is_system
 from trimtab_operator.pulsar.client.errors import PulsarError, UnknownError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION

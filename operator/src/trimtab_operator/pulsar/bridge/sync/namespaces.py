@@ -24,8 +24,9 @@ from trimtab_operator.pulsar.bridge.sync.diff import (
     ready_status,
 )
 from trimtab_operator.pulsar.bridge.sync.writer import ObjectWriter
-from trimtab_operator.pulsar.client.api import Admin, boundaries
+from trimtab_operator.pulsar.client.api import boundaries
 from trimtab_operator.pulsar.client.errors import ExistsError, PulsarError, PulsarRefusedError, UnknownError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.topic_namespace import Readiness
 from trimtab_operator.state.cluster import ClusterState

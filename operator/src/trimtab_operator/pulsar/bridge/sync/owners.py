@@ -23,8 +23,9 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.ownership import for_load_manager, owner_by_any
 from trimtab_operator.pulsar.bridge.sync.diff import ObservedOwners, owner_changes
-from trimtab_operator.pulsar.client.api import Admin, is_system
+from trimtab_operator.pulsar.client.api import is_system
 from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.state.cluster import ClusterState
 
