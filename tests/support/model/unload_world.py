@@ -95,7 +95,8 @@ class UnloadWorld:
         seen, epoch, kept = what
         cluster = self._cluster(api, seen, epoch, asyncio.get_running_loop().time)
         admin = MemoryAdmin(api.wire, tuple(IDS.values()), self._manager).real
-        unload = BundleUnload(cluster, admin, OwnershipSource(admin, IDS.values, cluster.clock))
+        ownership = OwnershipSource(admin, IDS.values, cluster.clock)
+        unload = BundleUnload(cluster, admin, ownership, landed=lambda _: None)
         record = cluster.stores.bundles.items[NAME]
         if kept.unloads:
             unload._unloads[NAME] = (kept.generation, kept.unloads)

@@ -40,8 +40,7 @@ class Unloading:
             fake.spaces[f"{tenant}/{name}"] = tuple(sorted({*known, *(int(edge, 16) for edge in edges)}))
 
     def begin(self) -> None:
-        unload_controller = UnloadController(self.env.cluster, self.admin)
-        unload_controller.subscribe(self.landings.append)
+        unload_controller = UnloadController(self.env.cluster, self.admin, self.landings.append)
         self._task = asyncio.create_task(unload_controller.run())
 
     async def crash(self) -> None:

@@ -34,11 +34,10 @@ from trimtab_strategies.params import seconds
 
 def parts(cluster: ClusterState, admin: Admin) -> Mapping[str, Callable[[], Awaitable[None]]]:
     """The controllers by name. Each runs until cancelled, and survives errors of `admin` and the API server."""
-    unload_controller, move_costs = UnloadController(cluster, admin), MoveCostController(cluster, admin)
-    unload_controller.subscribe(move_costs.landed)
+    move_costs = MoveCostController(cluster, admin)
     return {
         "cluster sync": ClusterSync(cluster, admin).run,
-        "unload controller": unload_controller.run,
+        "unload controller": UnloadController(cluster, admin, move_costs.landed).run,
         "own balancer": OwnBalancerController(cluster, admin).run,
         "move costs": move_costs.run,
         "broker statistics": BrokerStatisticsController(cluster, admin).run,

@@ -5,7 +5,6 @@ Each step reads the current state before it acts. `UnloadController` starts atte
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +17,6 @@ from trimtab_operator.kube.records import SEEN, WITHDRAWN, BundleRecord, bundle_
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
 from trimtab_operator.pulsar.bridge.unload_request import (
     AfterLanding,
-    BeforeUnload,
     Landing,
     UnloadRequest,
     UnloadResult,
@@ -48,9 +46,6 @@ _STAYS = SEEN | WITHDRAWN
 """Reasons of a desired owner that only repeats the last known owner. If another broker has the bundle, the bundle stays
 on that broker."""
 
-LISTENER_TIMEOUT = 1.0
-"""Seconds that a `BeforeUnload` listener may delay an unload."""
-
 
 class _SupersededError(Exception):
     """The bundle is gone, is being split or has changed: this attempt has nothing left to do."""
@@ -58,13 +53,15 @@ class _SupersededError(Exception):
 
 @dataclass(slots=True)
 class BundleUnload:
-    """Attempts to move bundles. admin: a client whose requests do not wait for the request budget."""
+    """Attempts to move bundles. admin: a client whose requests do not wait for the request budget.
+
+    landed: called after each completed move.
+    """
 
     cluster: ClusterState
     admin: Admin
     ownership: OwnershipSource
-    _landed: list[AfterLanding] = field(default_factory=list)
-    _leaving: list[BeforeUnload] = field(default_factory=list)
+    landed: AfterLanding
     _reported: dict[str, int] = field(default_factory=dict)
     _unloads: dict[str, tuple[int, int]] = field(default_factory=dict)
     _unanswered: dict[str, str] = field(default_factory=dict)  # the owner that did not answer the unload, by bundle
@@ -72,12 +69,6 @@ class BundleUnload:
     def __post_init__(self) -> None:
         for result in UnloadResult:  # each starts at 0, so that `increase` counts the first unload
             self.cluster.metrics.pulsar_unloads.labels(str(result))
-
-    def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
-        """See `UnloadController.subscribe`."""
-        self._landed.append(landed)
-        if leaving is not None:
-            self._leaving.append(leaving)
 
     async def run(self, request: UnloadRequest) -> UnloadResult | None:
         """Move the bundle; None if nothing was left to do. Raises `ApiError`, `PulsarError`."""
@@ -127,7 +118,7 @@ class BundleUnload:
             if unloads >= MOST_UNLOADS:
                 return await self._elsewhere(request, owner)
             request = await self._releasing(request, owner)
-            asked = await self._notify_leaving(request)
+            asked = self.cluster.now()
             await self._unload(request, owner, unloads)
             released = self.cluster.now()
             if await self.ownership.wait_for_owner(request) == request.destination:
@@ -140,11 +131,6 @@ class BundleUnload:
         """How often the bundle was unloaded for this desired owner."""
         generation, times = self._unloads.get(request.record.name, (0, 0))
         return times if generation == request.record.generation else 0
-
-    async def _notify_leaving(self, request: UnloadRequest) -> float:
-        """Await the `BeforeUnload` listeners. Returns the time after that (epoch seconds)."""
-        await asyncio.gather(*(_with_timeout(leaving(request)) for leaving in self._leaving))
-        return self.cluster.now()
 
     def _check_wanted(self, request: UnloadRequest) -> None:
         """Raise `_SupersededError` if the bundle is gone, is being split or has a new generation.
@@ -279,8 +265,7 @@ class BundleUnload:
         )
         self._count(UnloadResult.LANDED)
         self.cluster.metrics.pulsar_landing_seconds.observe(owned - asked)
-        for landed in self._landed:
-            landed(landing)
+        self.landed(landing)
 
     async def _give_up(self, request: UnloadRequest, result: UnloadResult, text: str) -> UnloadResult:
         self._count(result)
@@ -309,14 +294,3 @@ def best_detour(others: Sequence[str], destination: str, unfit: Collection[str],
 def _withdrawn(record: BundleRecord) -> bool:
     """Whether the desired owner only repeats the last known owner, so that the bundle may stay where it is now."""
     return record.desired_for in _STAYS
-
-
-async def _with_timeout(waiting: Any) -> None:
-    """Await a listener for at most `LISTENER_TIMEOUT`. Its exceptions are logged and ignored."""
-    try:
-        async with asyncio.timeout(LISTENER_TIMEOUT):
-            await waiting
-    except TimeoutError:
-        log.debug("a listener before an unload took too long")
-    except Exception:
-        log.exception("a listener before an unload failed")

@@ -22,7 +22,7 @@ from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
 from trimtab_operator.pulsar.bridge.unload_attempt import BundleUnload
-from trimtab_operator.pulsar.bridge.unload_request import AfterLanding, BeforeUnload, UnloadRequest, UnloadResult
+from trimtab_operator.pulsar.bridge.unload_request import AfterLanding, UnloadRequest, UnloadResult
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.bundle import BundleState
@@ -76,20 +76,19 @@ class Backoff:
 
 
 class UnloadController:
-    """Unloads bundles to their desired owners. Each open Pulsar client has one controller."""
+    """Unloads bundles to their desired owners. Each open Pulsar client has one controller.
 
-    def __init__(self, cluster: ClusterState, admin: Admin) -> None:
+    landed: called after each completed move.
+    """
+
+    def __init__(self, cluster: ClusterState, admin: Admin, landed: AfterLanding) -> None:
         self._cluster = cluster
         unbudgeted = admin.without_budget()
         ownership = OwnershipSource(unbudgeted, lambda: list((cluster.link.ids or {}).values()), cluster.clock)
-        self._ownership, self._unload = ownership, BundleUnload(cluster, unbudgeted, ownership)
+        self._ownership, self._unload = ownership, BundleUnload(cluster, unbudgeted, ownership, landed)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ranges: dict[str, tuple[str, str]] = {}  # ranges of the bundles being moved, by bundle name
         self._backoff = Backoff(cluster.clock)
-
-    def subscribe(self, landed: AfterLanding, leaving: BeforeUnload | None = None) -> None:
-        """Call `landed` after each completed move, and await `leaving` before each unload."""
-        self._unload.subscribe(landed, leaving)
 
     async def run(self) -> None:
         """Move bundles until cancelled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -94,6 +94,3 @@ def broker_name(broker: str, ids: Mapping[str, str]) -> str:
 
 AfterLanding = Callable[[Landing], None]
 """Called after each completed move. It must return quickly."""
-
-BeforeUnload = Callable[[UnloadRequest], Awaitable[None]]
-"""Awaited before each unload, for at most `LISTENER_TIMEOUT` of the module `unload_attempt`."""
