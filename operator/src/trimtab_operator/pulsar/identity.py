@@ -26,11 +26,6 @@ class Proof:
     credentials: Credentials = NO_CREDENTIALS
     client: Client | None = None
 
-    @property
-    def secret(self) -> bool:
-        """Whether any part is from a Secret."""
-        return self.client is not None or self.credentials != NO_CREDENTIALS
-
     def identity(self, admit: Admit, on_refused: Callable[[], None]) -> Identity:
         """Make the identity. on_refused: called when brokers refuse it. Raises `SourceMisconfiguredError`."""
         try:

@@ -21,7 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -147,7 +147,6 @@ class ClientCredentials:
     admit: Callable[[str], str]
     clock: Callable[[], float] = time.monotonic
     tls: ssl.SSLContext | None = field(init=False)
-    secret: bool = field(init=False, default=True)
     _token: _Token | None = None
     _not_before: float = float("-inf")
     _problem: PulsarError | None = None
@@ -319,47 +318,17 @@ def _normalized(url: str) -> tuple[str, str, int, str]:
         return url, "", 0, ""
 
 
-def _ignore() -> None:
-    """Do nothing: the default listener."""
-
-
-class Identity(Protocol):
-    """Credentials for requests to brokers."""
-
-    async def headers(self) -> Mapping[str, str]:
-        """Headers of the next request. Raises `PulsarError` if there is no token."""
-
-    async def proof(self) -> Credentials:
-        """The credentials with TLS, for another HTTP client. Raises `PulsarError`."""
-
-    async def refused(self, headers: Mapping[str, str]) -> bool:
-        """Report that brokers refused these `headers` (401). Returns whether there are newer ones."""
-
-    async def aclose(self) -> None:
-        """Stop background work."""
-
-    def hide(self, text: str) -> str:
-        """Remove secrets from `text`."""
-
-    @property
-    def tls(self) -> ssl.SSLContext | None:
-        """The TLS context; None for the default one."""
-
-    @property
-    def secret(self) -> bool:
-        """Whether a secret is sent."""
-
-
 class Bearer:
     """Authenticates with a fixed token, or without any, and with the TLS of `credentials`.
 
     on_refused: called when brokers refuse the token, because its Secret may have a new one. Raises `CredentialsError`.
     """
 
-    def __init__(self, credentials: Credentials = NO_CREDENTIALS, on_refused: Callable[[], None] = _ignore) -> None:
+    def __init__(
+        self, credentials: Credentials = NO_CREDENTIALS, on_refused: Callable[[], None] = lambda: None
+    ) -> None:
         self._credentials, self._on_refused = credentials, on_refused
         self.tls = tls_context(credentials) if credentials.custom_tls else None
-        self.secret = credentials != NO_CREDENTIALS
 
     async def headers(self) -> Mapping[str, str]:
         """The header with the token, if there is one."""
@@ -381,6 +350,10 @@ class Bearer:
     def hide(self, text: str) -> str:
         """Remove the token from `text`."""
         return self._credentials.hide(text)
+
+
+Identity = Bearer | ClientCredentials
+"""Credentials for requests to brokers."""
 
 
 def _text(value: Any) -> str:
