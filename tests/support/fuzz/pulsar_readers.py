@@ -78,7 +78,7 @@ CALLS: Mapping[str, Call] = {
     "reported": lambda admin: admin.reported(BROKER),
     "positions": lambda admin: admin.topic_positions(BUNDLE),
     "stats": lambda admin: admin.topic_stats(TOPIC),
-    "loads": lambda admin: admin.topic_loads(BROKER),
+    "loads": lambda admin: admin.message_rate(BROKER),
     "lookup": lambda admin: admin.lookup(TOPIC),
     "runtime": _runtime,
     "overrides": lambda admin: admin.overrides(),

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -116,37 +115,27 @@ def https_url(found: Any) -> str:
     return f"https://{url.netloc}" if url.scheme == "https" and url.netloc else ""
 
 
-def topic_loads(found: Any) -> Iterator[TopicLoad]:
-    """Read a broker's topic statistics, ``{namespace: {range: {persistence: {topic: figures}}}}``."""
-    for namespace, ranges in mapping(found).items():
-        if is_system(namespace):
-            continue
-        for range_, kinds in mapping(ranges).items():
-            for topics in mapping(kinds).values():
-                for name, figures in mapping(topics).items():
-                    yield _topic_load(name, f"{namespace}/{range_}", mapping(figures))
+def message_rate(found: Any) -> float:
+    """Read the msg/s, in and out, of a broker's topics, without the system's own.
+
+    The answer is ``{namespace: {range: {persistence: {topic: figures}}}}``.
+    """
+    return sum(
+        _rate(name, figures, "msgRateIn") + _rate(name, figures, "msgRateOut")
+        for namespace, ranges in mapping(found).items()
+        if not is_system(namespace)
+        for kinds in mapping(ranges).values()
+        for topics in mapping(kinds).values()
+        for name, figures in mapping(topics).items()
+    )
 
 
-def _topic_load(name: str, bundle: str, figures: Mapping[str, Any]) -> TopicLoad:
-    subscriptions = mapping(figures.get("subscriptions") or {}).values()
+def _rate(topic: str, figures: Any, name: str) -> float:
+    """A rate of a topic. NaN, infinity and negative values count as 0, as with topics in Prometheus."""
     try:
-        return TopicLoad(
-            name=name,
-            bundle=bundle,
-            rate_in=_rate(figures.get("msgRateIn")),
-            rate_out=_rate(figures.get("msgRateOut")),
-            throughput_in=_rate(figures.get("msgThroughputIn")),
-            throughput_out=_rate(figures.get("msgThroughputOut")),
-            producers=len(figures.get("publishers") or ()),
-            consumers=sum(len(subscription.get("consumers") or ()) for subscription in subscriptions),
-        )
-    except (TypeError, ValueError, OverflowError, AttributeError):
-        raise PulsarUnavailableError(f"statistics of {name} can't be read") from None
-
-
-def _rate(value: Any) -> float:
-    """A rate. NaN, infinity and negative values count as 0, as with topics in Prometheus."""
-    found = float(value or 0)
+        found = float(mapping(figures).get(name) or 0)
+    except (TypeError, ValueError, OverflowError):
+        raise PulsarUnavailableError(f"statistics of {topic} can't be read") from None
     return found if 0 <= found < math.inf else 0.0
 
 
@@ -167,17 +156,3 @@ def isolation_policies(found: Any) -> Mapping[str, Mapping[str, Any]]:
         mapping(mapping(policy.get("auto_failover_policy") or {}).get("parameters") or {})
     policies: Mapping[str, Mapping[str, Any]] = found
     return policies
-
-
-@dataclass(frozen=True, slots=True)
-class TopicLoad:
-    """A topic's load, as its broker reports it: msg/s and bytes/s. name: ``persistent://tenant/ns/topic``."""
-
-    name: str
-    bundle: str
-    rate_in: float
-    rate_out: float
-    throughput_in: float
-    throughput_out: float
-    producers: int
-    consumers: int

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 
 from trimtab_operator.pulsar.client import api
-from trimtab_operator.pulsar.client.api import LoadManager, TopicLoad, load_manager
+from trimtab_operator.pulsar.client.api import LoadManager, load_manager
 from trimtab_operator.pulsar.client.auth import Bearer, Identity
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError, UnknownError, UnownedError
 from trimtab_operator.pulsar.client.transport import Budget, Guards, Request, Transport, lookup_of
@@ -217,10 +217,10 @@ class Admin:
         """Pulsar's statistics of one topic (``msgRateIn``, ``msgInCounter``, ``publishers``, ...)."""
         return api.mapping(await self._get("topic_stats", f"/admin/v2/{_topic(topic)}/stats"))
 
-    async def topic_loads(self, broker: str) -> tuple[TopicLoad, ...]:
-        """Load of the topics that `broker` serves, without the system's own."""
+    async def message_rate(self, broker: str) -> float:
+        """Msg/s, in and out, of the topics that `broker` serves, without the system's own."""
         found = await self._get("topic_loads", "/admin/v2/broker-stats/topics", at=await self.origin(broker))
-        return tuple(api.topic_loads(found))
+        return api.message_rate(found)
 
     async def origin(self, broker: str) -> str:
         """Base URL of the admin REST API of a listed broker, if the allow-list permits it. Raises `UnknownError`."""
