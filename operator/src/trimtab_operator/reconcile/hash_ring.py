@@ -17,12 +17,10 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from trimtab_operator.kube.conditions import set_condition
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.reconcile.namespaces import write_conditions
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, Readiness
 from trimtab_operator.state.cluster import ClusterState
@@ -124,7 +122,8 @@ class RingStatus:
         if await write_conditions(self.cluster, record, conditions) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
-            await self._event("TopicNamespace", record.name, record.uid, (kind, reason, message))
+            event = kind, reason, message
+            await self.cluster.post("TopicNamespace", record.name, event, action="Watch", uid=record.uid)
 
     async def _report_strays(self, strays: Mapping[str, list[BundleRecord]]) -> None:
         """Post one Event for each unknown TopicNamespace, however many bundles name it."""
@@ -133,12 +132,8 @@ class RingStatus:
             which = f"{counted(len(names), 'bundle')} ({some(names, _SHOWN)}) get no owner from Trimtab"
             text = f"spec.topicNamespace {space} names no TopicNamespace: {which}. Create it, or delete them"
             log.warning("%s", text)
-            await self._event("Bundle", names[0], "", ("Warning", "UnknownTopicNamespace", text))
+            await self.cluster.post("Bundle", names[0], ("Warning", "UnknownTopicNamespace", text), action="Watch")
         self._strays = frozenset(strays)
-
-    async def _event(self, kind: str, name: str, uid: str, event: tuple[str, str, str]) -> None:
-        involved: dict[str, Any] = {"apiVersion": API_VERSION, "kind": kind, "name": name, "uid": uid}
-        await self.cluster.events.post({**involved, "namespace": self.cluster.namespace}, *event, action="Watch")
 
 
 def _watched(record: TopicNamespaceRecord) -> bool:

@@ -29,7 +29,6 @@ from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamesp
 from trimtab_operator.observe.snapshot import Snapshot
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import Phase
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import ConditionReason, SplitCondition
 from trimtab_operator.splits.steps import Child, Raw, SplitExecutor, SplitOrder, SplitProgress, parent_of, split_of
 from trimtab_operator.splits.validation import (
@@ -300,15 +299,8 @@ class SplitController:
         await self._write(record, phase=phase, reason=word, message=text, finishedAt=finished, conditions=conditions)
         self.cluster.metrics.splits.labels(str(phase), str(reason)).inc()
         log.info("split %s of %s: %s: %s", record.name, record.spec.bundle, phase, text)
-        involved = {
-            "apiVersion": API_VERSION,
-            "kind": "BundleSplit",
-            "name": record.name,
-            "namespace": self.cluster.namespace,
-            "uid": record.uid,
-        }
-        kind = "Normal" if completed else "Warning"
-        await self.cluster.events.post(involved, kind, str(reason), f"{record.spec.bundle}: {text}", action="Split")
+        event = "Normal" if completed else "Warning", str(reason), f"{record.spec.bundle}: {text}"
+        await self.cluster.post("BundleSplit", record.name, event, action="Split", uid=record.uid)
 
     def _conditions(
         self, record: SplitRecord, kind: SplitCondition, status: str, reason: str, text: str

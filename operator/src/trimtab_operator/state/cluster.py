@@ -19,6 +19,7 @@ from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamespaceRecord
 from trimtab_operator.kube.store import Store
+from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
@@ -231,6 +232,14 @@ class ClusterState:
     def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
         if (old is not None and old.deleted) != (new is not None and new.deleted):
             self.wake()
+
+    async def post(self, kind: str, name: str, event: tuple[str, str, str], *, action: str, uid: str = "") -> None:
+        """Post an Event about an object of this namespace.
+
+        event: type, reason and message, as for `EventPoster.post`.
+        """
+        involved = {"apiVersion": API_VERSION, "kind": kind, "name": name, "namespace": self.namespace, "uid": uid}
+        await self.events.post(involved, *event, action=action)
 
     def wake(self) -> None:
         """Start the next reconcile of all policies immediately."""

@@ -17,7 +17,6 @@ from trimtab_operator.confirm import BundleRepairs
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, ConflictError, NotFoundError
 from trimtab_operator.observe.snapshot import trusted_only
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pending_moves import MoveOutcome
@@ -288,14 +287,8 @@ class StatusPublisher:
 
     async def event(self, kind: str, reason: str, message: str) -> None:
         """Post an Event about the policy. kind: ``Normal`` or ``Warning``."""
-        involved = {
-            "apiVersion": API_VERSION,
-            "kind": "BalancingPolicy",
-            "name": self.policy,
-            "namespace": self.cluster.namespace,
-            "uid": self.uid,
-        }
-        await self.cluster.events.post(involved, kind, reason, message, action="Balance")
+        event = kind, reason, message
+        await self.cluster.post("BalancingPolicy", self.policy, event, action="Balance", uid=self.uid)
 
 
 def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:

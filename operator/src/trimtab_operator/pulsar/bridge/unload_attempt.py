@@ -32,7 +32,6 @@ from trimtab_operator.pulsar.client.errors import (
 )
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.bundle import BundleState
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.model import Reason, counted
 
@@ -278,9 +277,7 @@ class BundleUnload:
 
     async def _event(self, record: BundleRecord, kind: str, reason: str, text: str) -> None:
         log.warning("bundle %s: %s", record.name, text)
-        meta = {"name": record.name, "namespace": self.cluster.namespace}
-        involved = {"apiVersion": API_VERSION, "kind": "Bundle", "metadata": meta}
-        await self.cluster.events.post(involved, kind, reason, text, action="Unload")
+        await self.cluster.post("Bundle", record.name, (kind, reason, text), action="Unload")
 
 
 def best_detour(others: Sequence[str], destination: str, unfit: Collection[str], served: Mapping[str, int]) -> str:

@@ -28,7 +28,6 @@ from trimtab_operator.pulsar.client.dynamic_config import (
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.pulsar.own_balancer.restore import found_settings_store, may_switch_off, needed, restore_settings
-from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import OwnBalancerState
@@ -272,13 +271,7 @@ class OwnBalancerController:
         log.info("%s: %s", reason, text)
         cluster = self.cluster
         name = cluster.link.policy or next(iter(cluster.policies.settings), "")
-        involved = {
-            "apiVersion": API_VERSION,
-            "kind": "BalancingPolicy",
-            "name": name,
-            "namespace": cluster.namespace,
-        }
-        await cluster.events.post(involved, kind, reason, text, action="Steer")
+        await cluster.post("BalancingPolicy", name, (kind, reason, text), action="Steer")
 
 
 def _restore_first(found: FoundSettings) -> str:
