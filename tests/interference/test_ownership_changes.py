@@ -9,7 +9,7 @@ import pytest
 
 from records import bundle, moving_bundle, ownership_change
 from trimtab_operator.interference.controller import flapping
-from trimtab_operator.state.competing_balancer import writer_of_owner
+from trimtab_operator.state.competing_balancer import owner_written
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChanges
 
 HOUR = 3600.0
@@ -143,5 +143,5 @@ def test_the_writer_of_the_owner_is_read_from_the_managed_fields() -> None:
         {"manager": "kubectl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:spec": {"f:pinned": {}}}},
     ]
 
-    assert writer_of_owner({"metadata": {"managedFields": fields}}) == "argocd"
-    assert writer_of_owner({"metadata": {}}) == ""
+    assert owner_written({"metadata": {"managedFields": fields}})[0] == "argocd"
+    assert owner_written({"metadata": {}})[0] == ""

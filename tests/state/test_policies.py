@@ -26,7 +26,7 @@ def test_the_brokers_that_an_isolation_allows_are_found_once_for_all_its_bundles
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, matched = NamespacePolicy(Isolation(("c",))), list[str]()
-    monkeypatch.setattr("trimtab_operator.state.policies._matches", lambda _, name: matched.append(name) or name == "c")
+    monkeypatch.setattr("trimtab_operator.state.policies.matches", lambda _, name: matched.append(name) or name == "c")
     shares = share_out([Claim("one", "1", names=["a", "b"]), Claim("two", "2", names=["c", "d"])], FOUR, {})
 
     assert {shares.caretaker(bundle(owner="", serving=""), asked) for _ in range(100)} == {"two"}
@@ -119,5 +119,5 @@ def test_no_broker_is_two_policies_and_every_policy_stands_or_is_refused(selecti
 
     assert {*shares.standing, *shares.refused} == {claim.policy for claim in claims}
     for claim in claims:
-        mine = shares.brokers_of(claim.policy)
-        assert mine == (frozenset(claim.names or "abcdef") if claim.policy in shares.standing else frozenset())
+        mine = {broker for broker, policy in shares.policy_of.items() if policy == claim.policy}
+        assert mine == (set(claim.names or "abcdef") if claim.policy in shares.standing else set())

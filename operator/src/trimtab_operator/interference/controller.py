@@ -23,8 +23,8 @@ from trimtab_operator.state.competing_balancer import (
     UNDOING,
     Competition,
     advises_until,
+    owner_written,
     who_took_back,
-    writer_of_owner,
 )
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -213,7 +213,7 @@ class InterferenceController:
             return f"its moves are undone, {who_took_back(last, off)}; {until}"
         try:
             found = await self.cluster.api.get(BUNDLES, self.cluster.namespace, last.bundle)
-            writer = writer_of_owner(found) or "another client"
+            writer = owner_written(found)[0] or "another client"
         except ApiError:
             writer = "another client"
         what = f"{writer} wrote {last.taken} over spec.owner of {last.bundle}"

@@ -158,7 +158,7 @@ class Api:
         self._connection = connection
         self._patience = patience
         self._within = _WITHIN if within is None else aiohttp.ClientTimeout(total=_finite(within), sock_connect=10)
-        self._observe = observe or _ignore
+        self._observe = observe or (lambda _verb, _code, _seconds: None)
 
     @classmethod
     @asynccontextmanager
@@ -365,7 +365,3 @@ class Api:
 def _finite(seconds: float) -> float | None:
     """`seconds` for aiohttp, where None means no limit."""
     return seconds if math.isfinite(seconds) else None
-
-
-def _ignore(_verb: str, _code: str, _seconds: float) -> None:
-    """Ignore a request."""

@@ -19,13 +19,15 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_strategies.model import RESOURCES, ClusterLoad, counted
+from trimtab_strategies.model import RESOURCES, ClusterLoad, some
 from trimtab_strategies.usage import percent, weighted_maximum
 
 log = logging.getLogger(__name__)
 
 REFRESH_WITHIN = 2.0
 """Seconds after which a refresh is given up. The reconcile waits for a refresh, and the next refresh comes soon."""
+
+_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -72,13 +74,13 @@ class BrokerRefresh:
         """Text that names the brokers that died since the last refresh; empty for none."""
         ready = {broker.name for broker in records.brokers if broker.ready}
         died, self.alive = self.alive - ready, frozenset(ready)
-        return f"{_named(died)} died" if died else ""
+        return f"{some(sorted(died), _SHOWN)} died" if died else ""
 
     def _crossed(self, load: ClusterLoad, settings: Settings) -> str:
         """Text that names the brokers that became overloaded since the last refresh; empty for none."""
         busy = overloaded(load, settings)
         above, self.busy = busy - self.busy, busy
-        return f"{_named(above)} reached {settings.overload_line:.0%} of usage" if above else ""
+        return f"{some(sorted(above), _SHOWN)} reached {settings.overload_line:.0%} of usage" if above else ""
 
 
 async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -> ClusterLoad:
@@ -101,8 +103,3 @@ def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:
     )
     rows = np.flatnonzero(brokers.trusted & brokers.ready & (usage >= settings.overload_line))
     return frozenset(brokers.names[row] for row in rows.tolist())
-
-
-def _named(names: frozenset[str]) -> str:
-    few = len(names) <= 3  # noqa: PLR2004  (as many as a reader takes in)
-    return ", ".join(sorted(names)) if few else counted(len(names), "broker")

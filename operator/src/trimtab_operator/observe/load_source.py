@@ -168,9 +168,7 @@ class RefusingSource:
         outcome.set_exception(self._error)
         return outcome
 
-    def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
-        """Fail immediately."""
-        return self.observe(topology, at)
+    observe_brokers = observe
 
     def close(self) -> None:
         """Do nothing: the source was not opened."""

@@ -77,13 +77,11 @@ def who_took_back(last: OwnershipChange, own_balancing_off: str) -> str:
     return f"{what}: {own_balancing_off}, so {others}"
 
 
-def writer_of_owner(bundle: Mapping[str, Any]) -> str:
-    """Field manager that last wrote `spec.owner` of a Bundle object (as JSON); empty if managedFields lack it."""
-    return owner_written(bundle)[0]
-
-
 def owner_written(bundle: Mapping[str, Any]) -> tuple[str, float]:
-    """Field manager that last wrote `spec.owner`, and when (epoch seconds); empty and NaN if unknown."""
+    """Field manager that last wrote `spec.owner` of a Bundle object (as JSON), and when (epoch seconds).
+
+    Empty and NaN if managedFields lack it.
+    """
     entries = bundle["metadata"].get("managedFields") or ()
     wrote = [entry for entry in entries if "f:owner" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})]
     latest = max(wrote, key=lambda entry: str(entry.get("time", "")), default={"manager": ""})

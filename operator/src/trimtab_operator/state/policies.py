@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_strategies.filters.patterns import compiled
+from trimtab_strategies.filters.patterns import matches
 from trimtab_strategies.model import Isolation, NamespacePolicy
 
 
@@ -104,20 +104,13 @@ class Shares:
         if asked is None or asked.isolation is None:
             return iter(self.standing)
         if (allowed := self._allowed.get(asked.isolation)) is None:  # computed once: it may apply to 60,000 bundles
+            # the condition `Valid` of the namespace reports invalid patterns
             patterns = (*asked.isolation.primary, *asked.isolation.secondary)
-            allowed = frozenset(policy for broker, policy in self.policy_of.items() if _matches(patterns, broker))
+            allowed = frozenset(
+                policy for broker, policy in self.policy_of.items() if any(matches(p, broker) for p in patterns)
+            )
             self._allowed[asked.isolation] = allowed
         return (policy for policy in self.standing if policy in allowed)
-
-    def brokers_of(self, policy: str) -> frozenset[str]:
-        """Names of the brokers of `policy`."""
-        return frozenset(broker for broker, other in self.policy_of.items() if other == policy)
-
-
-def _matches(patterns: Iterable[str], broker: str) -> bool:
-    # the condition `Valid` of the namespace reports invalid patterns
-    found = (compiled(pattern) for pattern in patterns)
-    return any(pattern is not None and pattern.fullmatch(broker) for pattern in found)
 
 
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:

@@ -77,6 +77,12 @@ def compiled(pattern: str) -> Matcher | None:
     return None if isinstance(found, str) else found
 
 
+def matches(pattern: str, text: str) -> bool:
+    """Whether the whole text matches, like Java's `String.matches`. A pattern that has a `problem` never matches."""
+    found = compiled(pattern)
+    return found is not None and found.fullmatch(text)
+
+
 @lru_cache(maxsize=1024)
 def _read(pattern: str) -> Matcher | str:
     if len(pattern) > LARGEST:

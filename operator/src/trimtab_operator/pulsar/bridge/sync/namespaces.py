@@ -31,7 +31,7 @@ from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.topic_namespace import Readiness
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
-from trimtab_strategies.filters.patterns import compiled
+from trimtab_strategies.filters.patterns import matches
 from trimtab_strategies.model import Isolation
 
 LONGEST = 253
@@ -60,7 +60,7 @@ def isolation_of(
     policies: as Pulsar has them, in its order. hosts: name of a Broker object -> host in Pulsar's broker id.
     """
     for policy in policies.values():
-        if any(_matches(pattern, namespace) for pattern in policy.get("namespaces") or ()):
+        if any(matches(pattern, namespace) for pattern in policy.get("namespaces") or ()):
             return _isolation(policy, hosts)
     return None
 
@@ -77,13 +77,7 @@ def _isolation(policy: Mapping[str, Any], hosts: Mapping[str, str]) -> Isolation
 
 def _names(patterns: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
     patterns = list(patterns)
-    return sorted(name for name, host in hosts.items() if any(_matches(pattern, host) for pattern in patterns))
-
-
-def _matches(pattern: str, text: str) -> bool:
-    """Whether the whole text matches, like Java's `String.matches`. An invalid pattern never matches."""
-    known = compiled(pattern)
-    return known is not None and known.fullmatch(text)
+    return sorted(name for name, host in hosts.items() if any(matches(pattern, host) for pattern in patterns))
 
 
 def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
