@@ -29,7 +29,7 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
-from trimtab_operator.state.shadow_state import ShadowState, ShadowStateStore
+from trimtab_operator.state.shadow_state import ShadowState, shadow_store
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Plan
 from trimtab_strategies.protocols import Shedder
@@ -152,7 +152,7 @@ async def _policy_run(
     await _share_out(cluster, settings)
     uid = found["metadata"]["uid"]
     state = await PolicyStateStore(cluster.api, cluster.namespace, policy, uid).load()
-    shadows = ShadowStateStore(cluster.api, cluster.namespace, policy, uid)
+    shadows = shadow_store(cluster.api, cluster.namespace, policy, uid)
     stored = await shadows.load() if settings.mode is Mode.SHADOW else None
     sources = SourceProvider(cluster, policy)
     try:

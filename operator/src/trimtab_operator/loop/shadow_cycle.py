@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from trimtab_operator.actuators import DryRunActuator, apply_moves
 from trimtab_operator.decide import Decided, assign_owners, decide_plan
 from trimtab_operator.kube.client import ApiError
-from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.loop.cycle import MEASURE_WITHIN, proposal_of
 from trimtab_operator.loop.gates import RefusalReporter, gate, refused_by_guard, unmeasurable
 from trimtab_operator.loop.policy_memory import PolicyMemory
@@ -24,7 +24,7 @@ from trimtab_operator.observe.virtual_cluster import VirtualCluster, VirtualSnap
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import PolicyRun, Settings
-from trimtab_operator.state.shadow_state import ShadowReport, ShadowState, ShadowStateStore, fingerprint
+from trimtab_operator.state.shadow_state import ShadowReport, ShadowState, fingerprint, recently_stored, shadow_store
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import Decision, HeldBack, Move, Plan, Reason
@@ -47,12 +47,13 @@ class ShadowRunner:
     memory: PolicyMemory
     still_asks: Callable[[Settings], bool]
     _virtual: VirtualCluster = field(default_factory=VirtualCluster)
-    _store: ShadowStateStore = field(init=False)
+    _store: ConfigMapStore[ShadowState] = field(init=False)
     _stored: ShadowState | None = None
     _loaded: bool = False
+    _kept: ShadowState | None = None
 
     def __post_init__(self) -> None:
-        self._store = ShadowStateStore(self.cluster.api, self.cluster.namespace, self.policy, self.uid)
+        self._store = shadow_store(self.cluster.api, self.cluster.namespace, self.policy, self.uid)
 
     async def cycle(self, run: PolicyRun, *, early: bool = False) -> bool:  # noqa: ARG002  as `CycleRunner.cycle`
         """Run one cycle. False: the policy changed meanwhile, so what was measured is dropped. Raises `ApiError`."""
@@ -126,13 +127,16 @@ class ShadowRunner:
         return self._virtual.state(seen, run.state.epoch)
 
     async def _keep(self, state: ShadowState) -> ShadowReport:
-        """Store what must survive a restart. If that fails, the comparison continues."""
-        try:
-            await self._store.save(state)
-        except ApiError as error:
-            log.warning(
-                "policy %s: the comparison is not stored and would not survive a restart: %s", self.policy, error
-            )
+        """Store what must survive a restart, unless it was stored recently. If that fails, the comparison continues."""
+        if not recently_stored(state, self._kept):
+            try:
+                await self._store.save(state)
+            except ApiError as error:
+                log.warning(
+                    "policy %s: the comparison is not stored and would not survive a restart: %s", self.policy, error
+                )
+            else:
+                self._kept = state
         return self._virtual.report(state)
 
     async def _result(

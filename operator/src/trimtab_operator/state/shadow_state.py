@@ -119,33 +119,16 @@ SHADOW_FORMAT: StoredFormat[ShadowState] = StoredFormat(
 )
 
 
-@dataclass(slots=True)
-class ShadowStateStore:
-    """Keeps one policy's `ShadowState` in the ConfigMap ``trimtab-shadow-<policy>``, which the policy owns."""
+def shadow_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[ShadowState]:
+    """The store of one policy's `ShadowState`. uid: the policy's; a new policy of the same name starts empty."""
+    return ConfigMapStore(api, namespace, shadow_name(policy), SHADOW_FORMAT, PolicyOwner(policy, uid))
 
-    api: Api
-    namespace: str
-    policy: str
-    uid: str
-    _store: ConfigMapStore[ShadowState] = field(init=False)
-    _kept: ShadowState | None = None
 
-    def __post_init__(self) -> None:
-        owner, name = PolicyOwner(self.policy, self.uid), shadow_name(self.policy)
-        self._store = ConfigMapStore(self.api, self.namespace, name, SHADOW_FORMAT, owner)
-
-    async def load(self) -> ShadowState | None:
-        """The state that was stored last; None: there is none. Raises `UnreadableContentError`, `ApiError`."""
-        return await self._store.load()
-
-    async def save(self, state: ShadowState) -> None:
-        """Store `state`, unless nothing moved since a recent write. Raises `ApiError`."""
-        kept = self._kept
-        same = kept is not None and _events(kept) == _events(state)
-        if same and kept is not None and state.comparison.last - kept.comparison.last < STORE_EVERY:
-            return
-        await self._store.save(state)
-        self._kept = state
+def recently_stored(state: ShadowState, kept: ShadowState | None) -> bool:
+    """Whether nothing moved since a recent write. kept: what this process stored last; None: nothing."""
+    if kept is None or _events(kept) != _events(state):
+        return False
+    return state.comparison.last - kept.comparison.last < STORE_EVERY
 
 
 @dataclass(frozen=True, slots=True)
