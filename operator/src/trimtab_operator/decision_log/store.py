@@ -24,7 +24,7 @@ from trimtab_operator.kube.config_map_store import (
     UnreadableContentError,
     check_version,
 )
-from trimtab_operator.kube.naming import decisions_name
+from trimtab_operator.kube.naming import policy_part
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.departures import Departures
@@ -69,7 +69,7 @@ DECISIONS: StoredFormat[Records] = StoredFormat(
 
 def decision_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[Records]:
     """The store of one policy's decisions. uid: the policy's; a new policy of the same name starts empty."""
-    return ConfigMapStore(api, namespace, decisions_name(policy), DECISIONS, PolicyOwner(policy, uid))
+    return ConfigMapStore(api, namespace, policy_part("decisions", policy), DECISIONS, PolicyOwner(policy, uid))
 
 
 MOST_MANUAL_MOVES = 100

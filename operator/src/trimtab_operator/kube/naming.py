@@ -72,24 +72,12 @@ def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
     return _slug(f"{bundle}-{digest}", exact=True, longest=LONGEST)
 
 
-def memory_name(policy: str) -> str:
-    """Name of the ConfigMap with the strategy state of the BalancingPolicy object `policy`."""
-    return _slug(f"trimtab-memory-{policy}", exact=True, longest=LONGEST)
+def policy_part(part: str, policy: str) -> str:
+    """Name of the ConfigMap that holds one part of what the operator stores of the BalancingPolicy object `policy`.
 
-
-def shadow_name(policy: str) -> str:
-    """Name of the ConfigMap with the virtual owners of the BalancingPolicy object `policy`, in mode Shadow."""
-    return _slug(f"trimtab-shadow-{policy}", exact=True, longest=LONGEST)
-
-
-def proposal_name(policy: str) -> str:
-    """Name of the ConfigMap with the whole proposal of the BalancingPolicy object `policy`."""
-    return _slug(f"trimtab-proposal-{policy}", exact=True, longest=LONGEST)
-
-
-def decisions_name(policy: str) -> str:
-    """Name of the ConfigMap with the latest decisions of the BalancingPolicy object `policy`."""
-    return _slug(f"trimtab-decisions-{policy}", exact=True, longest=LONGEST)
+    part: ``memory`` (the strategy state), ``shadow`` (virtual owners), ``proposal`` or ``decisions``.
+    """
+    return _slug(f"trimtab-{part}-{policy}", exact=True, longest=LONGEST)
 
 
 def broker_name_of_address(address: str) -> str:

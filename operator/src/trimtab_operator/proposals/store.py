@@ -18,7 +18,7 @@ from trimtab_operator.kube.config_map_store import (
     Text,
     UnreadableContentError,
 )
-from trimtab_operator.kube.naming import proposal_name
+from trimtab_operator.kube.naming import policy_part
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.policy_status import ProposalState
@@ -54,7 +54,7 @@ def proposal_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMap
         remedy="the next proposal replaces it",
         guarded=True,
     )
-    return ConfigMapStore(api, namespace, proposal_name(policy), stored_format, PolicyOwner(policy, uid))
+    return ConfigMapStore(api, namespace, policy_part("proposal", policy), stored_format, PolicyOwner(policy, uid))
 
 
 def _encoded(standing: Standing, stored: Standing | None, uid: str) -> dict[str, Text]:

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, StoredFormat, check_version, reading
-from trimtab_operator.kube.naming import shadow_name
+from trimtab_operator.kube.naming import policy_part
 from trimtab_pipeline.prometheus.response_limits import json_of
 from trimtab_strategies.counterfactual.comparison import Comparison, as_data, from_data
 from trimtab_strategies.counterfactual.ownership import VirtualOwner
@@ -121,7 +121,7 @@ SHADOW_FORMAT: StoredFormat[ShadowState] = StoredFormat(
 
 def shadow_store(api: Api, namespace: str, policy: str, uid: str) -> ConfigMapStore[ShadowState]:
     """The store of one policy's `ShadowState`. uid: the policy's; a new policy of the same name starts empty."""
-    return ConfigMapStore(api, namespace, shadow_name(policy), SHADOW_FORMAT, PolicyOwner(policy, uid))
+    return ConfigMapStore(api, namespace, policy_part("shadow", policy), SHADOW_FORMAT, PolicyOwner(policy, uid))
 
 
 def recently_stored(state: ShadowState, kept: ShadowState | None) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.config_map_store import ConfigMapStore, PolicyOwner, StoredFormat, check_version, reading
-from trimtab_operator.kube.naming import memory_name
+from trimtab_operator.kube.naming import policy_part
 from trimtab_operator.state.competing_balancer import NO_COMPETITION, Competition
 from trimtab_operator.state.ownership_changes import HOUR
 from trimtab_pipeline.prometheus.response_limits import json_of
@@ -154,7 +154,7 @@ class PolicyStateStore:
     _written_at: float = -inf
 
     def __post_init__(self) -> None:
-        owner, name = PolicyOwner(self.policy, self.uid), memory_name(self.policy)
+        owner, name = PolicyOwner(self.policy, self.uid), policy_part("memory", self.policy)
         self._store = ConfigMapStore(self.api, self.namespace, name, STATE_FORMAT, owner)
 
     async def load(self) -> PolicyState:
