@@ -31,6 +31,13 @@ def epoch(text: str | None) -> float:
         return float("nan")
 
 
+def condition_of(conditions: Iterable[Mapping[str, Any]], type: ConditionType) -> tuple[str, str, str, int]:  # noqa: A002
+    """Status, reason, message and observedGeneration of the condition of `type`; empty and 0 if there is none."""
+    found: Mapping[str, Any] = next((condition for condition in conditions if condition["type"] == type), {})
+    words = (found.get("status", ""), found.get("reason", ""), found.get("message", ""))
+    return (*words, found.get("observedGeneration", 0))
+
+
 def set_condition(  # noqa: PLR0917  the order in which conditions are read
     conditions: Iterable[Mapping[str, Any]],
     type: ConditionType,  # noqa: A002  the field's name in every Kubernetes object

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
-from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.conditions import condition_of, epoch
 from trimtab_operator.kube.move_costs import NOT_MEASURED, MoveCosts
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.budget import NamespaceBudget, Priority
 from trimtab_operator.resources.bundle import PARENT, RELEASE
 from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus, Phase
+from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES, Readiness
 from trimtab_strategies.budget import NO_BUDGET, DisruptionBudget
 from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
@@ -236,8 +237,8 @@ class TopicNamespaceRecord:
     @property
     def ready(self) -> tuple[str, str]:
         """Status and reason of its condition `Ready`; empty if it has none."""
-        found = next((c for c in self.conditions if c["type"] == "Ready"), _NOTHING)
-        return found.get("status", ""), found.get("reason", "")
+        status, reason, *_ = condition_of(self.conditions, TopicNamespaceCondition.READY)
+        return status, reason
 
     @property
     def has_bundles(self) -> bool:

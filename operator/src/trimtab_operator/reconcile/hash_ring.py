@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.kube.conditions import condition_of, set_condition
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.reconcile.namespaces import write_conditions
 from trimtab_operator.resources.conditions import TopicNamespaceCondition
@@ -112,7 +112,7 @@ class RingStatus:
         for record in filter(_watched, found):
             ring = rings.get(record.name, Ring(len(self.cluster.rings.members(record.name))))
             values = _ready(ring)
-            if values != _reported(record):
+            if values != condition_of(record.conditions, TopicNamespaceCondition.READY)[:3]:
                 await self._report(record, values)
 
     async def _report(self, record: TopicNamespaceRecord, values: tuple[str, str, str]) -> None:
@@ -160,10 +160,3 @@ def _overlaps(ring: Ring) -> str:
 
     first = sorted(ring.overlaps.items(), key=lambda pair: (pair[0] not in ring.served, pair))
     return f"{some(first, _SHOWN, words=told)}: delete the first bundle of each pair, it gets no owner"
-
-
-def _reported(record: TopicNamespaceRecord) -> tuple[str, str, str]:
-    message = next(
-        (str(c.get("message", "")) for c in record.conditions if c["type"] == TopicNamespaceCondition.READY), ""
-    )
-    return (*record.ready, message)

@@ -23,7 +23,7 @@ from trimtab_operator.kube.client import (
     NotFoundError,
     RefusedError,
 )
-from trimtab_operator.kube.conditions import Condition, set_condition
+from trimtab_operator.kube.conditions import Condition, condition_of, set_condition
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.observe.topology import policies, traits
@@ -138,22 +138,17 @@ def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Con
 
     A namespace that never had a problem gets no condition. now: epoch seconds.
     """
-    before = next((c for c in record.conditions if c["type"] == TopicNamespaceCondition.VALID), None)
-    if before is None and not problem:
+    before = condition_of(record.conditions, TopicNamespaceCondition.VALID)
+    if not any(before) and not problem:
         return None
     values = (
         ("False", str(Reason.INVALID_POLICY), shortened(problem))
         if problem
         else ("True", str(ConditionReason.VALID), "")
     )
-    if before is not None and _values(before) == (*values, record.generation):
+    if before == (*values, record.generation):
         return None
     return set_condition(record.conditions, TopicNamespaceCondition.VALID, *values, record.generation, now)
-
-
-def _values(condition: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    words = (condition["status"], condition["reason"], condition.get("message", ""))
-    return (*words, condition.get("observedGeneration", 0))
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from trimtab_operator.kube.conditions import set_condition, timestamp
+from trimtab_operator.kube.conditions import condition_of, set_condition, timestamp
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name, topic_namespace_name
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.resources.broker import DISCOVERED
@@ -143,10 +143,7 @@ def ready_status(record: TopicNamespaceRecord, ready: Ready, bundles: int, now: 
 
 def _readiness(record: TopicNamespaceRecord) -> tuple[str, str, str, int]:
     """Status, reason, message and generation of the condition `Ready`."""
-    found: Mapping[str, Any] = next((c for c in record.conditions if c["type"] == "Ready"), {})
-    words = (found.get(key, "") for key in ("status", "reason", "message"))
-    status, reason, message = words
-    return status, reason, message, found.get("observedGeneration", 0)
+    return condition_of(record.conditions, TopicNamespaceCondition.READY)
 
 
 def _set_ready(changes: NamespaceChanges, record: TopicNamespaceRecord, ready: Ready, bundles: int, now: float) -> None:
