@@ -81,7 +81,7 @@ class Scene:
     def foreseen(self) -> Preview:
         """The result of `trimtab plan`."""
         found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
-        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, Gate(DryRunActuator()), dict(_CYCLE))
+        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, Gate(DryRunActuator()))
 
     @cached_property
     def result(self) -> CycleResult:

@@ -69,24 +69,20 @@ def backoff(first: float = 0.1, longest: float = 5.0) -> Iterator[float]:
 
 @dataclass(slots=True)
 class Patience:
-    """How long one request is retried.
-
-    seconds: after this time no further attempt begins. clock: monotonic seconds.
-    """
+    """How long one request is retried. seconds: after this time no further attempt begins."""
 
     seconds: float
-    clock: Callable[[], float] = time.monotonic
     _until: float = field(init=False)
     _waits: Iterator[float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._until = self.clock() + self.seconds
+        self._until = time.monotonic() + self.seconds
         self._waits = backoff(longest=2.0)
 
     async def wait(self, at_least: float = 0.0) -> bool:
         """Wait before the next attempt; False if too little time is left. at_least: seconds, from Retry-After."""
         pause = max(next(self._waits), at_least)
-        if self.clock() + pause > self._until:
+        if time.monotonic() + pause > self._until:
             return False
         await asyncio.sleep(pause)
         return True

@@ -22,7 +22,7 @@ from trimtab_operator.loop.gates import Gate, gate, refused_by_guard
 from trimtab_operator.loop.policy_phase import REFUSED, facts_of, phase_of
 from trimtab_operator.loop.shadow_cycle import virtual_plan
 from trimtab_operator.observe.load_source import SourceProvider
-from trimtab_operator.observe.snapshot import Snapshot, Stopwatch, observe
+from trimtab_operator.observe.snapshot import Snapshot, observe
 from trimtab_operator.observe.virtual_cluster import VirtualCluster
 from trimtab_operator.proposals.executor import ValidationContext, obstacle
 from trimtab_operator.resources.policy import Mode
@@ -40,7 +40,7 @@ SYNC_WITHIN = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The snapshot, the plan made from it, and the seconds each phase took.
+    """The snapshot, and the plan made from it.
 
     refusal: why the cycle would move nothing, whatever the plan is; None when it would apply the plan. gate: how the
     plan would be applied.
@@ -51,7 +51,6 @@ class Preview:
     plan: Plan
     refusal: HeldBack | None
     gate: Gate
-    seconds: dict[str, float]
 
 
 async def preview(
@@ -65,17 +64,13 @@ async def preview(
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
-    watch = Stopwatch()
     async with _policy_run(cluster, policy, instead) as (run, stored):
         phase = phase_of(facts_of(cluster, run.settings, run.state))
         refused = phase.held if phase.action in REFUSED else None
-        snapshot = await observe(cluster, run, watch)
-        with watch.phase("decide"):
-            snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
+        snapshot = await observe(cluster, run)
+        snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
         plan = decided.decision.plan
-        return Preview(
-            run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run), watch.seconds
-        )
+        return Preview(run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run))
 
 
 async def _decided(

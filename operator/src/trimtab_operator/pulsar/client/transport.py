@@ -30,23 +30,21 @@ from trimtab_pipeline.prometheus.response_limits import TooDeepError, TooLargeEr
 class Budget:
     """Limits requests to `rate` per second, with a burst of `rate` after an idle second.
 
-    clock: seconds of a monotonic clock; by default the event loop's. Requests wait in the order of their arrival.
+    Requests wait in the order of their arrival.
     """
 
     rate: float
-    clock: Callable[[], float] | None = None
     _next: float = field(default=float("-inf"))
 
     def book(self, now: float) -> float:
-        """Reserve a slot for a request at `now`, and return the seconds to wait."""
+        """Reserve a slot for a request at `now` (seconds of a monotonic clock), and return the seconds to wait."""
         at = max(self._next, now - 1.0 + 1.0 / self.rate)
         self._next = at + 1.0 / self.rate
         return max(0.0, at - now)
 
     async def wait(self) -> float:
         """Wait for a slot, and return the seconds waited."""
-        clock = self.clock or asyncio.get_running_loop().time
-        if (delay := self.book(clock())) > 0:
+        if (delay := self.book(asyncio.get_running_loop().time())) > 0:
             await asyncio.sleep(delay)
         return delay
 

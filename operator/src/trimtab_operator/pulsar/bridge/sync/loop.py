@@ -88,10 +88,6 @@ class ClusterSync:
         self._errors: dict[str, str] = {}
         self._slow: set[str] = set()
 
-    def wake(self, namespace: str) -> None:
-        """Synchronize a namespace (``tenant/name``) next."""
-        self._cluster.link.suspects.add(namespace)
-
     async def run(self) -> None:
         """Synchronize until cancelled, whatever fails."""
         async with asyncio.TaskGroup() as group:
