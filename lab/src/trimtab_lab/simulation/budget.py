@@ -58,7 +58,7 @@ class PlayedBudget:
         routes = [OwnerChange(move.bundle, move.source, move.destination) for move in orders.moves]
         routes += [OwnerChange(split.bundle, split.source, split.source) for split in orders.splits]
         through = set[int]()
-        for rows in together(routes):
+        for rows in together([(route.source, route.destination) for route in routes]):
             forced = [row for row in rows if reasons[row] in UNRESTRAINED]
             others = [row for row in rows if row not in forced]
             for unit in (*([row] for row in forced), others):

@@ -107,7 +107,7 @@ class _Round:
 
     def admitted(self, requests: Sequence[MoveRequest]) -> list[HeldBack | None]:
         found: list[HeldBack | None] = [None] * len(requests)
-        for rows in together(requests):
+        for rows in together([(request.source, request.destination) for request in requests]):
             if (why := self._unit([requests[row] for row in rows])) is not None:
                 for row in rows:
                     if not requests[row].forced:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -118,23 +117,14 @@ def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
     return held
 
 
-class Routed(Protocol):
-    """Anything with a source and a destination broker."""
+def together(ways: Sequence[tuple[str, str]]) -> list[list[int]]:
+    """Groups of rows of `ways` to admit together: moves between two brokers that exchange bundles, else one row.
 
-    @property
-    def source(self) -> str:
-        """The broker that has the bundle; empty if none has it."""
-
-    @property
-    def destination(self) -> str:
-        """The broker that gets the bundle."""
-
-
-def together(moves: Sequence[Routed]) -> list[list[int]]:
-    """Groups of rows of `moves` to admit together: moves between two brokers that exchange bundles, else one row."""
-    ways = {(move.source, move.destination) for move in moves if move.source != move.destination}
+    ways: source and destination of each move; the source is empty if no broker has the bundle.
+    """
     units = dict[object, list[int]]()
-    for row, move in enumerate(moves):
-        exchanged = move.source and (move.destination, move.source) in ways
-        units.setdefault(frozenset({move.source, move.destination}) if exchanged else row, []).append(row)
+    found = {(source, destination) for source, destination in ways if source != destination}
+    for row, (source, destination) in enumerate(ways):
+        exchanged = source and (destination, source) in found
+        units.setdefault(frozenset({source, destination}) if exchanged else row, []).append(row)
     return list(units.values())
