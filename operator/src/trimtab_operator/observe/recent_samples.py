@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from trimtab_operator.state.cluster import ClusterState, KeptSamples, SampleSource
+from trimtab_operator.state.cluster import ClusterState, KeptSamples
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.api import LoadSources, RecallsSamples, SourceUnavailableError
 from trimtab_strategies.model import ClusterLoad
@@ -59,7 +59,8 @@ def _added(ring: SampleRing, past: list[CycleSamples], load: ClusterLoad) -> Clu
 
 async def _kept(cluster: ClusterState, settings: Settings, now: float, past: MeasurePast | None) -> KeptSamples:
     """The ring of the policy. It is a new one if the source has changed, or if the clock was set back."""
-    rings, source = cluster.policies.samples, SampleSource.of(settings.prometheus)
+    rings, prometheus = cluster.policies.samples, settings.prometheus
+    source = prometheus.url, prometheus.resources, prometheus.queries
     kept, policy = rings.get(settings.name), f"{cluster.namespace}/{settings.name}"
     if kept is not None and kept.source == source and kept.ring.newest - now <= SET_BACK:
         return kept
@@ -75,7 +76,7 @@ async def _kept(cluster: ClusterState, settings: Settings, now: float, past: Mea
 
 
 def _measuring(
-    policy: str, source: SampleSource, ring: SampleRing, now: float, past: MeasurePast | None
+    policy: str, source: tuple[object, ...], ring: SampleRing, now: float, past: MeasurePast | None
 ) -> KeptSamples:
     """The ring, and a task that measures the last minutes that it lacks, the newest first."""
     times = [at for ago in range(1, PAST_MINUTES + 1) if (at := now - 60.0 * ago) >= ring.newest + NEW_ROW]

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.kube.client import POLICIES, Api
@@ -38,7 +37,7 @@ from trimtab_operator.state.splitting_bundles import (
     still_expected,
 )
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import LoadSources, PrometheusSettings
+from trimtab_pipeline.api import LoadSources
 from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
 
@@ -74,27 +73,15 @@ class Stores:
         return ""
 
 
-class SampleSource(NamedTuple):
-    """The settings that say what a sample means. For example, the preset decides if CPU is in percent or in cores."""
-
-    url: str
-    resources: str
-    queries: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def of(cls, settings: PrometheusSettings) -> SampleSource:
-        """The source that `settings` name."""
-        return cls(settings.url, settings.resources, settings.queries)
-
-
 @dataclass(frozen=True, slots=True)
 class KeptSamples:
     """The sample ring of one policy. All of its samples have the same source.
 
+    source: the settings that say what a sample means. For example, the preset decides if CPU is in percent or in cores.
     past: samples of minutes before the first cycle, which are not in the ring yet. measuring: the task that adds them.
     """
 
-    source: SampleSource
+    source: tuple[object, ...]
     ring: SampleRing
     past: list[CycleSamples] = field(default_factory=list)
     measuring: asyncio.Task[None] | None = None
