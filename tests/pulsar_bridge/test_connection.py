@@ -199,7 +199,7 @@ def test_whether_the_cluster_answers_is_read_again_after_a_defect(
         await r.answers()
         with monkeypatch.context() as broken:
             broken.setattr(Admin, "brokers", defect)
-            await until("it is logged", lambda: "bridge: probe failed, starting it again" in caplog.text)
+            await until("it is logged", lambda: "bridge probe ended, starting it again in 1 s" in caplog.text)
         r.fake.deaf |= set(r.fake.ids)
         await r.problem("no answer within 1 s")
 

@@ -59,16 +59,20 @@ async def at_most(count: int, what: Callable[[T], Awaitable[U]], items: Sequence
     return cast("list[U]", done)
 
 
-def kept_running(name: str, run: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-    """Start a task that calls `run` in a loop, even after errors, until the task is cancelled. Errors are logged."""
+def kept_running(name: str, run: Callable[[], Awaitable[None]], *, after: float | None = None) -> asyncio.Task[None]:
+    """Start a task that calls `run` in a loop, even after errors, until the task is cancelled. Errors are logged.
+
+    after: seconds until it is called again; `RESTART_AFTER` by default.
+    """
+    pause = RESTART_AFTER if after is None else after
 
     async def keep_running() -> None:
         while True:
             try:
                 await run()
             except Exception:
-                log.exception("%s ended, starting it again in %.0f s", name, RESTART_AFTER)
-            await asyncio.sleep(RESTART_AFTER)
+                log.exception("%s ended, starting it again in %.0f s", name, pause)
+            await asyncio.sleep(pause)
 
     return asyncio.create_task(keep_running(), name=name)
 

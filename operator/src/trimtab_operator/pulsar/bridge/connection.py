@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trimtab_operator.aio import ended
+from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge.cross_check import BrokerStatisticsController
@@ -130,7 +130,7 @@ class Bridge:
     async def _work(self, spec: PulsarSpec, proof: Proof, admin: Admin) -> None:
         parts = self.parts(self.cluster, admin)
         runs: dict[str, Callable[[], Awaitable[None]]] = {**parts, "probe": partial(self._probe, admin)}
-        tasks = [asyncio.create_task(_restarted(name, run), name=f"bridge {name}") for name, run in runs.items()]
+        tasks = [kept_running(f"bridge {name}", run, after=RESTART_AFTER) for name, run in runs.items()]
         self.admin = admin
         try:
             await self._while_current(spec, self._until_changed(spec, proof))
@@ -181,13 +181,3 @@ class Bridge:
             log.log(logging.WARNING if problem else logging.INFO, "Pulsar: %s", problem or "the cluster answers")
         self.cluster.link.problem = problem
         self.cluster.metrics.linked.set(0 if problem else 1)
-
-
-async def _restarted(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run until cancelled. After an unexpected error, log it and start again."""
-    while True:
-        try:
-            await run()
-        except Exception:
-            log.exception("bridge: %s failed, starting it again", name)
-        await asyncio.sleep(RESTART_AFTER)
