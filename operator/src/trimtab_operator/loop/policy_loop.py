@@ -35,9 +35,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from trimtab_operator.actuators import DeclarativeActuator
 from trimtab_operator.aio import ended
@@ -73,16 +73,6 @@ DISCOVER_WITHIN = 10.0
 
 GRACE = 2.0
 """Seconds that a reconcile has to finish its writes once the loop is asked to stop."""
-
-
-class Stopped(Protocol):
-    """What asks a loop to stop: an `asyncio.Event`, or Kopf's own flag."""
-
-    def is_set(self) -> bool:
-        """Whether the loop was asked to stop."""
-
-    def wait(self) -> Awaitable[object]:
-        """Wait until the loop is asked to stop."""
 
 
 @dataclass(slots=True)
@@ -137,8 +127,11 @@ class PolicyLoop:
         )
         self.shadow = ShadowRunner(cluster, name, uid, publisher, self.refusals, self.memory, self._still_asks)
 
-    async def run(self, stopped: Stopped) -> None:
-        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish."""
+    async def run(self, stopped: asyncio.Event) -> None:
+        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish.
+
+        Kopf's own flag will do, too: it has the methods `is_set` and `wait`.
+        """
         self.cluster.policies.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():
@@ -155,7 +148,7 @@ class PolicyLoop:
             cluster.leave(self.name)
         self.sources.close()
 
-    async def _rest(self, stopped: Stopped) -> None:
+    async def _rest(self, stopped: asyncio.Event) -> None:
         """Wait until there is something to do, and a moment longer, so that a burst of changes causes one reconcile."""
         stop, wake = asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(self.wake.wait())
         until_due = self.schedule.due - self.cluster.clock()
@@ -168,7 +161,7 @@ class PolicyLoop:
             await ended(stop, wake)
         self.wake.clear()
 
-    async def _reconcile_until(self, stopped: Stopped) -> None:
+    async def _reconcile_until(self, stopped: asyncio.Event) -> None:
         """Run one reconcile. It is cancelled if it still runs `GRACE` seconds after the loop was asked to stop."""
         run, stop = asyncio.create_task(self._reconcile_safely()), asyncio.ensure_future(stopped.wait())
         try:
