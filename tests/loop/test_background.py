@@ -11,14 +11,13 @@ import pytest
 from faulty_api import until
 from manifests import broker, bundle
 from plan_clusters import LEVEL
-from policy_environment import PolicyEnvironment, RunPolicy, refit
+from policy_environment import PolicyEnvironment, RunPolicy, clusters_of, refit
 from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.clusters import Clusters
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_pipeline.testing import StaticSources
 
@@ -146,7 +145,7 @@ def test_an_engine_that_fails_to_warm_up_holds_no_cycle_back_for_good(run_policy
         context.engine.clear()
         refit(context, sources=Cold())
 
-        warming = asyncio.create_task(app.warm_up(Clusters.of(context), context.sources))
+        warming = asyncio.create_task(app.warm_up(clusters_of(context), context.sources))
         await asyncio.wait_for(context.engine.wait(), 10)
         warming.cancel()
 
@@ -205,12 +204,12 @@ def test_a_replica_is_ready_while_its_engine_starts(run_policy: RunPolicy) -> No
         env.cluster.process.cold = ""
         elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
 
-        ready, why = app.readiness(Clusters.of(env.cluster), elector)
+        ready, why = app.readiness(clusters_of(env.cluster), elector)
         assert (ready, why.endswith("; Spark is starting, and cycles wait for it")) == (True, True)
 
         env.cluster.engine.set()
         env.cluster.process.cold = None
-        assert "Spark" not in app.readiness(Clusters.of(env.cluster), elector)[1]
+        assert "Spark" not in app.readiness(clusters_of(env.cluster), elector)[1]
 
     run_policy(LEVEL, scenario)
 
@@ -225,15 +224,15 @@ def test_a_standby_whose_engine_never_warmed_up_is_not_ready_until_it_has(
         sources = ColdSources(env.source)
         refit(env.cluster, sources=sources)
         elector = Elector(env.cluster.api, env.namespace, Candidacy(identity="me"), Fence())
-        warming = asyncio.create_task(app.warm_up(Clusters.of(env.cluster), env.cluster.sources))
+        warming = asyncio.create_task(app.warm_up(clusters_of(env.cluster), env.cluster.sources))
         await until("the engine failed", lambda: bool(env.cluster.process.cold))
 
-        ready, why = app.readiness(Clusters.of(env.cluster), elector)
+        ready, why = app.readiness(clusters_of(env.cluster), elector)
         assert (ready, "the history can't be used: read-only" in why) == (False, True)
         assert env.cluster.engine.is_set(), "the cycles go on, and tell what is wrong"
 
         sources.works = True
         await warming
-        assert app.readiness(Clusters.of(env.cluster), elector)[0]
+        assert app.readiness(clusters_of(env.cluster), elector)[0]
 
     run_policy(LEVEL, scenario)

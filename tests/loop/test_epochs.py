@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from plan_clusters import HOT, LEVEL
-from policy_environment import PolicyEnvironment, RunPolicy
+from policy_environment import PolicyEnvironment, RunPolicy, clusters_of
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.leader_election import LeaseLostError
 from trimtab_operator.leadership import announce, unused_epoch
-from trimtab_operator.state.clusters import Clusters
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.testing import cluster
@@ -193,7 +192,7 @@ def test_beginning_to_lead_is_reported_by_an_event_on_the_lease_and_a_metric(run
         )
         lead(env, "x", 3)
 
-        await announce(Clusters.of(env.cluster), lease)
+        await announce(clusters_of(env.cluster), lease)
 
         assert ("LeaderElected", "x leads, epoch 3") in env.events()
         assert b"trimtab_leader 1.0" in env.cluster.metrics.text()
@@ -207,7 +206,7 @@ def test_a_process_that_lost_the_lease_does_not_lead_on_its_page_while_it_ends(
     monkeypatch.setattr(leadership, "END_WITHIN", 3600.0)  # this process goes on
 
     async def scenario(env: PolicyEnvironment) -> None:
-        clusters, stop = Clusters.of(env.cluster), asyncio.Event()
+        clusters, stop = clusters_of(env.cluster), asyncio.Event()
         clusters.metrics.leader.set(1)
 
         async def keep() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from faulty_api import FaultyApi, status
+from policy_environment import clusters_of
 from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api, FencedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector, LeaseLostError
-from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.testing import cluster
@@ -67,7 +67,7 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
             proxy.faults["request"] = [status(503)] * 1000
             elector.api = api  # the Lease is as far away as the rest
             with pytest.raises(LeaseLostError):
-                await leadership.lead(api, Clusters.of(context), elector, asyncio.Event(), lambda _: {"writer": writer})
+                await leadership.lead(api, clusters_of(context), elector, asyncio.Event(), lambda _: {"writer": writer})
             assert not context.process.leader
             assert {method for method, _ in proxy.seen if method != "GET"} <= {"PATCH"}  # of the Lease
 
@@ -87,7 +87,7 @@ def test_a_standby_asked_to_stop_ends_without_having_led(control_plane: ControlP
             context = new_cluster(api, kube_namespace, SOURCES, Metrics())  # nothing fills its stores
             asyncio.get_running_loop().call_later(0.1, stop.set)
 
-            assert not await asyncio.wait_for(leadership.elected(Clusters.of(context), elector, stop), 5)
+            assert not await asyncio.wait_for(leadership.elected(clusters_of(context), elector, stop), 5)
             await elector.release()
 
     asyncio.run(scenario())

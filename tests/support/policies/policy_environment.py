@@ -20,6 +20,7 @@ from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.departures import LostBrokers
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
@@ -54,6 +55,14 @@ def refit(cluster: ClusterState, **tools: Any) -> None:
     """Replace tools of a cluster's state in place. The state is frozen: only a test does that."""
     for name, tool in tools.items():
         object.__setattr__(cluster, name, tool)
+
+
+def clusters_of(cluster: ClusterState) -> Clusters:
+    """What a process shares that manages only `cluster`."""
+    found = Clusters(cluster.process, cluster.metrics, cluster.events, cluster.engine)
+    found.by_namespace[cluster.namespace] = cluster
+    found.listed.set()
+    return found
 
 
 class PromptEvents(EventPoster):

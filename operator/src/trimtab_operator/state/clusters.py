@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import Self
 
 from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.state.cluster import ClusterState, ProcessState
@@ -35,14 +34,6 @@ class Clusters:
     by_namespace: dict[str, ClusterState] = field(default_factory=dict)
     listed: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: defaultdict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
-
-    @classmethod
-    def of(cls, cluster: ClusterState) -> Self:
-        """The table of a single cluster."""
-        found = cls(cluster.process, cluster.metrics, cluster.events, cluster.engine)
-        found.by_namespace[cluster.namespace] = cluster
-        found.listed.set()
-        return found
 
     def all(self) -> list[ClusterState]:
         """The current clusters."""
