@@ -159,14 +159,12 @@ esac
 SHELLS = ("bash", "zsh", "fish", "kubectl")
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "completion", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "completion", _DESCRIPTION, _run)
     parser.add_argument("shell", choices=SHELLS, help="shell whose script to print")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
+def _run(arguments: argparse.Namespace) -> int:
     shell = arguments.shell
     text = _KUBECTL if shell == "kubectl" else shellcode(["trimtab"], use_defaults=False, shell=shell)
     print(text.strip())

@@ -20,7 +20,7 @@ Register = Callable[[Subparsers], None]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` unless that is ``register``."""
+    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` unless that is ``_register``."""
 
     place: str
     help: str
@@ -28,7 +28,7 @@ class Verb:
     def register(self) -> Register:
         """The function that adds the verb's arguments. Raises `ImportError`."""
         module, _, function = self.place.partition(":")
-        found: Register = getattr(import_module(f"trimtab_operator.cli.{module}"), function or "register")
+        found: Register = getattr(import_module(f"trimtab_operator.cli.{module}"), function or "_register")
         return found
 
 
@@ -36,30 +36,30 @@ VERBS: Mapping[str, Verb] = {
     "run": Verb("commands.run", "run the operator"),
     "status": Verb("commands.status", "show the state of policies and their proposals"),
     "plan": Verb("commands.plan", "show what the next cycle would do"),
-    "explain": Verb("why.command:register_explain", "explain the last decision on a bundle or a broker"),
-    "why-not": Verb("why.command:register_why_not", "explain why a bundle did not move, or a broker got no bundles"),
-    "approve": Verb("commands.proposal:register_approve", "approve the proposal that a policy shows"),
-    "refresh": Verb("commands.proposal:register_refresh", "replace a policy's proposal with a new one"),
-    "stop": Verb("commands.proposal:register_stop", "stop an approved proposal, or withdraw a waiting one"),
-    "pause": Verb("commands.edit:register_pause", "pause a policy"),
-    "resume": Verb("commands.edit:register_resume", "resume a paused policy"),
-    "move": Verb("commands.move:register_move", "move a bundle to a broker"),
-    "unload": Verb("commands.move:register_unload", "same as move"),
+    "explain": Verb("why.command:_register_explain", "explain the last decision on a bundle or a broker"),
+    "why-not": Verb("why.command:_register_why_not", "explain why a bundle did not move, or a broker got no bundles"),
+    "approve": Verb("commands.proposal:_register_approve", "approve the proposal that a policy shows"),
+    "refresh": Verb("commands.proposal:_register_refresh", "replace a policy's proposal with a new one"),
+    "stop": Verb("commands.proposal:_register_stop", "stop an approved proposal, or withdraw a waiting one"),
+    "pause": Verb("commands.edit:_register_pause", "pause a policy"),
+    "resume": Verb("commands.edit:_register_resume", "resume a paused policy"),
+    "move": Verb("commands.move:_register_move", "move a bundle to a broker"),
+    "unload": Verb("commands.move:_register_unload", "same as move"),
     "rebalance": Verb("commands.rebalance", "relieve one broker now"),
     "apply-plan": Verb("commands.apply_plan", "make the moves of a saved plan, or undo them"),
-    "drain": Verb("commands.edit:register_drain", "drain a broker"),
-    "undrain": Verb("commands.edit:register_undrain", "end the drain of a broker"),
-    "split": Verb("commands.edit:register_split", "split a bundle"),
+    "drain": Verb("commands.edit:_register_drain", "drain a broker"),
+    "undrain": Verb("commands.edit:_register_undrain", "end the drain of a broker"),
+    "split": Verb("commands.edit:_register_split", "split a bundle"),
     "apply": Verb("commands.apply", "apply policies server-side, as the chart does"),
     "observe": Verb("commands.observe", "show the load of a cluster"),
     "lint": Verb("lint.command", "check manifests before they are merged"),
     "history": Verb("commands.history", "show, export or import the history of load"),
     "migrate": Verb("commands.migrate", "print the policy that matches a Pulsar cluster's configuration"),
     "restore": Verb("commands.restore", "turn Pulsar's own balancer back on, and remove finalizers"),
-    "crds": Verb("commands.manifests:register_crds", "print, write or check the custom resource definitions"),
-    "rbac": Verb("commands.manifests:register_rbac", "print, write or check the Role of the operator"),
-    "version": Verb("commands.about:register_version", "show the versions of program, operator and CRDs"),
-    "help": Verb("commands.about:register_help", "explain a verb"),
+    "crds": Verb("commands.manifests:_register_crds", "print, write or check the custom resource definitions"),
+    "rbac": Verb("commands.manifests:_register_rbac", "print, write or check the Role of the operator"),
+    "version": Verb("commands.about:_register_version", "show the versions of program, operator and CRDs"),
+    "help": Verb("commands.about:_register_help", "explain a verb"),
     "completion": Verb("completion", "print the completion script of a shell"),
 }
 """The verbs of this package."""

@@ -19,14 +19,12 @@ examples:
 """
 
 
-def register_help(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "help", _HELP_DESCRIPTION, run_help)
+def _register_help(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "help", _HELP_DESCRIPTION, _run_help)
     parser.add_argument("verb", nargs="?", metavar="VERB", help="the verb to explain (default: all, in one line each)")
 
 
-def run_help(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError` for an unknown verb."""
+def _run_help(arguments: argparse.Namespace) -> int:
     words = [arguments.verb] if arguments.verb else []
     parser_for(words).parse_args([*words, "--help"])
     return FINE
@@ -45,16 +43,14 @@ examples:
 """
 
 
-def register_version(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "version", _VERSION_DESCRIPTION, run_version)
+def _register_version(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "version", _VERSION_DESCRIPTION, _run_version)
     parser.add_argument("--client", action="store_true", help="only this program, without access to a cluster")
     add_cluster_flags(parser)
     add_output_option(parser)
 
 
-def run_version(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError` for flags that contradict each other."""
+def _run_version(arguments: argparse.Namespace) -> int:
     python = platform.python_version()
     found = {
         "client": VersionPart(f"trimtab {__version__} (Python {python})", {"version": __version__, "python": python})

@@ -30,9 +30,8 @@ example:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "apply", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "apply", _DESCRIPTION, _run)
     parser.add_argument(
         "--filename", "-f", metavar="FILE", action="append", required=True, help="file or folder; -: standard input"
     )
@@ -48,8 +47,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--force", action="store_true", help="also set fields that another manager owns")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     policies = list(_policies(arguments.filename))
     return asked(arguments, lambda api: _apply(api, arguments, policies))
 

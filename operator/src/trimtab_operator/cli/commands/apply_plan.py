@@ -54,9 +54,8 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "apply-plan", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "apply-plan", _DESCRIPTION, _run)
     parser.add_argument("file", metavar="FILE", help="file of `trimtab plan --save`, or - for standard input")
     parser.add_argument("--reverse", action="store_true", help="undo the moves")
     parser.add_argument("--skip-refused", action="store_true", help="make the other moves when some are refused")
@@ -94,8 +93,7 @@ class CheckedPlan:
         return any(not report.well for report in self.others)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     plan = read_plan(arguments.file)
     if arguments.namespace and arguments.namespace != plan.namespace:
         raise CommandError(

@@ -30,16 +30,14 @@ example:
 """
 
 
-def register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "pause", _PAUSE_DESCRIPTION, run_pause)
+def _register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "pause", _PAUSE_DESCRIPTION, _run_pause)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_dry_run_flag(parser)
     add_output_option(parser)
 
 
-def run_pause(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_pause(arguments: argparse.Namespace) -> int:
     return wrote(arguments, lambda api: annotate(api, arguments, "true"), partial(_tell_paused, arguments))
 
 
@@ -67,16 +65,14 @@ example:
 """
 
 
-def register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "resume", _RESUME_DESCRIPTION, run_resume)
+def _register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "resume", _RESUME_DESCRIPTION, _run_resume)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_dry_run_flag(parser)
     add_output_option(parser)
 
 
-def run_resume(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_resume(arguments: argparse.Namespace) -> int:
     return wrote(arguments, lambda api: annotate(api, arguments, None), partial(_tell_resumed, arguments))
 
 
@@ -107,13 +103,11 @@ example:
 """
 
 
-def register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_drain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_schedulable(subparsers, "drain", _DRAIN_DESCRIPTION, schedulable=False)
 
 
-def register_undrain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_undrain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_schedulable(subparsers, "undrain", _UNDRAIN_DESCRIPTION, schedulable=True)
 
 
@@ -170,9 +164,8 @@ examples:
 """
 
 
-def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "split", _SPLIT_DESCRIPTION, run_split)
+def _register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "split", _SPLIT_DESCRIPTION, _run_split)
     parser.add_argument("bundle", help=BUNDLE)
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--at", nargs="+", metavar="HASH", help="positions strictly inside its range, e.g. 0x20000000")
@@ -182,8 +175,7 @@ def register_split(subparsers: argparse._SubParsersAction[argparse.ArgumentParse
     add_output_option(parser)
 
 
-def run_split(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_split(arguments: argparse.Namespace) -> int:
     return wrote(arguments, lambda api: _split(api, arguments), partial(_tell_split, arguments))
 
 

@@ -76,8 +76,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _Parser(
         "trimtab history",
         usage=_USAGE,
@@ -96,7 +95,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--compact", action="store_true", help="first merge the files of each hour that is over into one per table"
     )
-    parser.set_defaults(run=run, carry_out=_show)
+    parser.set_defaults(run=_run, carry_out=_show)
     subparsers.choices["history"] = parser  # add_parser() can't make this class
 
 
@@ -124,7 +123,7 @@ def _exporting() -> argparse.ArgumentParser:
     parser.add_argument("--key", type=Path, metavar="KEYFILE", help="file with the key of the hashes (DIR/names.key)")
     parser.add_argument("file", type=Path, metavar="FILE", help="file to write: .tar or .parquet")
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
-    parser.set_defaults(run=run, carry_out=_export)
+    parser.set_defaults(run=_run, carry_out=_export)
     return parser
 
 
@@ -137,15 +136,14 @@ def _importing() -> argparse.ArgumentParser:
     )
     _add_folder(parser)
     parser.add_argument("file", type=Path, metavar="FILE.tar", help="file of an export")
-    parser.set_defaults(run=run, carry_out=_import)
+    parser.set_defaults(run=_run, carry_out=_import)
     return parser
 
 
 _WINDOWS = {"export": _exporting, "import": _importing}
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     try:
         return int(arguments.carry_out(arguments))
     except CommandError:

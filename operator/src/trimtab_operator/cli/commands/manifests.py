@@ -26,16 +26,14 @@ examples:
 """
 
 
-def register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "crds", _CRDS_DESCRIPTION, run_crds)
+def _register_crds(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "crds", _CRDS_DESCRIPTION, _run_crds)
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--write", metavar="DIR", type=Path, help="write one file per kind to DIR")
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the files in DIR")
 
 
-def run_crds(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
+def _run_crds(arguments: argparse.Namespace) -> int:
     if arguments.write is not None:
         return _write_crds(arguments.write)
     if arguments.check is not None:
@@ -87,9 +85,8 @@ examples:
 """
 
 
-def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "rbac", _RBAC_DESCRIPTION, run_rbac)
+def _register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "rbac", _RBAC_DESCRIPTION, _run_rbac)
     parser.add_argument("--namespace", "-n", default=NAMESPACE, help="Kubernetes namespace (%(default)s)")
     parser.add_argument("--watch-nodes", action="store_true", help="also the right to list and watch nodes")
     parser.add_argument(
@@ -106,8 +103,7 @@ def register_rbac(subparsers: argparse._SubParsersAction[argparse.ArgumentParser
     what.add_argument("--check", metavar="DIR", type=Path, help="compare with the file in DIR")
 
 
-def run_rbac(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_rbac(arguments: argparse.Namespace) -> int:
     if not _NAMESPACE_NAME.fullmatch(arguments.namespace):
         problem = "is not the name of a namespace: write up to 63 lower-case letters, digits and -"
         raise CommandError(f"--namespace {arguments.namespace!r} {problem}")

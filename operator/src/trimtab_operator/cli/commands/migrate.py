@@ -47,9 +47,8 @@ examples:
 """
 
 
-def register(subparsers: Any) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "migrate", _DESCRIPTION, run)
+def _register(subparsers: Any) -> None:
+    parser = add_verb(subparsers, "migrate", _DESCRIPTION, _run)
     add_pulsar_options(parser, required=True)
     parser.add_argument("--name", default="main", help="name of the BalancingPolicy (%(default)s)")
     parser.add_argument(
@@ -68,8 +67,7 @@ def register(subparsers: Any) -> None:
     parser.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (%(default)s)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     url = arguments.prometheus_url or _PROMETHEUS
     admin_url = arguments.policy_admin_url or arguments.admin_url
     _check_url("--admin-url", arguments.admin_url)

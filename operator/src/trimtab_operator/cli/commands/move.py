@@ -36,18 +36,16 @@ examples:
 """
 
 
-def register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add(subparsers, "move")
 
 
-def register_unload(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_unload(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add(subparsers, "unload")
 
 
 def _add(subparsers: Any, verb: str) -> None:
-    parser = add_cluster_verb(subparsers, verb, _DESCRIPTION.format(verb=verb), run)
+    parser = add_cluster_verb(subparsers, verb, _DESCRIPTION.format(verb=verb), _run)
     parser.add_argument("bundle", help=BUNDLE)
     parser.add_argument("broker", nargs="?", help="name of the Broker object (default: the placement chooses)")
     parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
@@ -60,8 +58,7 @@ def _add(subparsers: Any, verb: str) -> None:
     add_measuring_options(parser.add_argument_group("without BROKER"), policy=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     return wrote(arguments, lambda api: _write(api, arguments), partial(_tell, arguments))
 
 

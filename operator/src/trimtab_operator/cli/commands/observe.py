@@ -74,9 +74,8 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "observe", _DESCRIPTION, run, _EPILOG)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "observe", _DESCRIPTION, _run, _EPILOG)
     parser.add_argument(
         "--policy", help="name of the BalancingPolicy; with --history, the policy whose history to read"
     )
@@ -120,8 +119,7 @@ def _positive(text: str) -> float:
     return value
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     try:
         if arguments.plot:

@@ -86,9 +86,8 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "plan", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "plan", _DESCRIPTION, _run)
     parser.add_argument(
         "policy",
         nargs="?",
@@ -106,8 +105,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_output_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     urls, given = measuring_urls(arguments), given_policy(arguments)
     stand, foreseen = asked(arguments, lambda api: _foresee(api, arguments, given, urls))
     notes = unasked(foreseen.settings, stand.status, arguments.namespace)

@@ -57,7 +57,6 @@ def _add_command(subparsers: Any, word: str, description: str) -> argparse.Argum
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
     return wrote(arguments, lambda api: _send(api, arguments), partial(_tell, arguments))
 
 
@@ -155,8 +154,7 @@ examples:
 """
 
 
-def register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _add_command(subparsers, _APPROVE, _APPROVE_DESCRIPTION)
     parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
@@ -211,8 +209,7 @@ example:
 """
 
 
-def register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_command(subparsers, "refresh", _REFRESH_DESCRIPTION)
 
 
@@ -226,6 +223,5 @@ example:
 """
 
 
-def register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
+def _register_stop(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     _add_command(subparsers, "stop", _STOP_DESCRIPTION)

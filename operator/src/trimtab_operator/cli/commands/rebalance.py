@@ -39,9 +39,8 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "rebalance", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "rebalance", _DESCRIPTION, _run)
     parser.add_argument("--from", dest="broker", required=True, metavar="BROKER", help="name of the Broker to relieve")
     parser.add_argument("-y", "--yes", action="store_true", help="make the moves without asking")
     parser.add_argument(
@@ -52,8 +51,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_output_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     foreseen = asked(arguments, lambda api: _relieved(api, arguments))
     moves = list(away_from(foreseen.plan, arguments.broker))
     if not is_data(arguments.output):

@@ -120,9 +120,8 @@ examples:
 """
 
 
-def register(subparsers: Any) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "restore", _DESCRIPTION, run, several=True)
+def _register(subparsers: Any) -> None:
+    parser = add_cluster_verb(subparsers, "restore", _DESCRIPTION, _run, several=True)
     add_pulsar_options(parser, required=False)
     add_url_option(parser, "URLs that may be used without --admin-url, as for trimtab run")
     parser.add_argument(
@@ -142,8 +141,7 @@ def register(subparsers: Any) -> None:
     add_dry_run_flag(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run == "server":
         raise CommandError("restore also writes to Pulsar, whose API checks no write in advance: use --dry-run=client")
     arguments.dry_run = arguments.dry_run == "client"

@@ -53,9 +53,8 @@ example:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "run", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "run", _DESCRIPTION, _run)
     add_cluster_flags(parser, person=False, several=True)
     parser.add_argument(
         "--history",
@@ -139,11 +138,10 @@ def add_lease_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(flag, type=float, default=default, metavar="SECONDS", help=f"{text} (%(default)g)")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     log_to_stderr(arguments.log_level, arguments.log_format, verbose=arguments.verbose)
     try:
-        asyncio.run(_run(arguments, _retention(arguments)))
+        asyncio.run(_operate(arguments, _retention(arguments)))
     except (LeaseLostError, EpochsUsedUpError) as error:
         log.critical("%s: ending, to restart as a standby", error)
         return FINDING
@@ -174,7 +172,7 @@ def _bytes(text: str) -> int:
     return int(found[1]) << 10 * (1 + "KMGT".index(found[2][0]))
 
 
-async def _run(arguments: argparse.Namespace, retention: Retention) -> None:
+async def _operate(arguments: argparse.Namespace, retention: Retention) -> None:
     page = (arguments.http_host, arguments.http_port)
     namespaces, lease = watched(arguments)
     options = OperatorOptions(namespaces, *page, allowed_urls(arguments), nodes=arguments.watch_nodes)

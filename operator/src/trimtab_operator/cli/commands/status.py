@@ -266,16 +266,14 @@ examples:
 """
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "status", _DESCRIPTION, run, everywhere=True)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "status", _DESCRIPTION, _run, everywhere=True)
     parser.add_argument("policy", nargs="?", help="name of the BalancingPolicy (default: all in the namespace)")
     parser.add_argument("-w", "--watch", action="store_true", help="update until Ctrl-C")
     add_output_option(parser, wide=True)
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.watch:
         with suppress(KeyboardInterrupt):
             return asked(arguments, lambda api: watch(api, arguments))

@@ -92,9 +92,8 @@ class Checking:
         self.findings += [Finding.of(document, subject, found) for found in wrong]
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_verb(subparsers, "lint", _DESCRIPTION, run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_verb(subparsers, "lint", _DESCRIPTION, _run)
     parser.add_argument("files", nargs="+", metavar="FILE", help="files or folders to check; - for standard input")
     add_output_option(parser, shapes=("table", "json", "yaml", "github"))
     parser.add_argument(
@@ -106,8 +105,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_url_option(parser, "URLs that the operator allows policies to use")
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run(arguments: argparse.Namespace) -> int:
     checking = Checking(_context(arguments))
     files = manifest_files(arguments.files)
     for name in files:

@@ -33,17 +33,15 @@ examples:
 """
 
 
-def register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, run_explain)
+def _register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, _run_explain)
     parser.add_argument("kind", choices=KINDS, metavar="bundle|broker", help="kind of NAME")
     parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
 
 
-def run_explain(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_explain(arguments: argparse.Namespace) -> int:
     if arguments.history is not None:
         from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
 
@@ -122,9 +120,8 @@ class _Name(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the verb."""
-    parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, run_why_not)
+def _register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, _run_why_not)
     kinds = "|".join(KINDS)
     parser.add_argument("kind", nargs="?", choices=KINDS, metavar=kinds, help="kind of NAME (default: either)")
     parser.add_argument(
@@ -135,8 +132,7 @@ def register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
     add_output_option(parser, shapes=("text", "json", "yaml"))
 
 
-def run_why_not(arguments: argparse.Namespace) -> int:
-    """Run the verb and return the exit code. Raises `CommandError`."""
+def _run_why_not(arguments: argparse.Namespace) -> int:
     if arguments.history is not None:
         from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
 
