@@ -234,7 +234,7 @@ class Ending(StaticSource):
 
 def measured_by(source: StaticSource, monkeypatch: pytest.MonkeyPatch) -> StaticSources:
     sources = StaticSources(source)
-    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: sources)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", lambda _folder, _master: sources)
     return sources
 
 
@@ -273,7 +273,7 @@ def test_a_url_nobody_listens_at_is_told_before_spark_is_started(
     def refuse(_folder: Path, _master: str) -> None:
         raise AssertionError("Spark was started before the mistake was told")
 
-    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", refuse)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", refuse)
     assert main(["observe", "--url", "http://127.0.0.1:9", "-n", "pulsar"]) == 2
     assert "http://127.0.0.1:9 refused the connection" in capsys.readouterr().err
 

@@ -26,7 +26,7 @@ ASKED = "observe/metrics"
 def sources(monkeypatch: pytest.MonkeyPatch) -> StaticSources:
     """What is measured once the Prometheus has been asked what there is."""
     made = StaticSources(StaticSource(cluster(a=0.5)))
-    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: made)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", lambda _folder, _master: made)
     return made
 
 
@@ -181,7 +181,7 @@ def test_watching_survives_a_look_that_fails(
     sources: StaticSources, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     failing = StaticSources(Failing(cluster(a=0.5)))
-    monkeypatch.setattr("trimtab_operator.cli.commands.observe.load_sources", lambda _folder, _master: failing)
+    monkeypatch.setattr("trimtab_operator.cli.commands.measured_policy.load_sources", lambda _folder, _master: failing)
     with GuardedServer(knowing()) as server:
         assert main(["observe", "--url", server.url, "-n", "ns", "-o", "json", "--watch", "0.01"]) == 0
     shown = capsys.readouterr()

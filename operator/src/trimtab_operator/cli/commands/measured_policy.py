@@ -93,7 +93,7 @@ async def named_policy(api: Api, namespace: str, name: str | None) -> dict[str, 
 @asynccontextmanager
 async def opened_sources(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
     """The load sources of the command line, warmed up. Raises `CommandError`."""
-    with tempfile.TemporaryDirectory(prefix="trimtab-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         sources = load_sources(arguments.history or folder, arguments.spark)
         try:
             await asyncio.wrap_future(sources.warm_up())  # the deadline of a cycle must not run while Spark starts
@@ -111,11 +111,3 @@ def refusals_told() -> Iterator[None]:
         raise CommandError(str(error)) from error
     except TimeoutError as error:
         raise CommandError("the API server did not list the cluster in time; try again") from error
-
-
-async def check_policy(api: Api, namespace: str, policy: str) -> None:
-    """Check that the policy exists and is valid, before a measurement starts.
-
-    Raises `CommandError`, `InvalidPolicyError` and `ApiError`.
-    """
-    Settings.of(await fetch(api, POLICIES, namespace, policy))

@@ -6,20 +6,18 @@ import argparse
 import asyncio
 import math
 import sys
-import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
 from trimtab_operator.app import new_cluster
-from trimtab_operator.cli.cluster import connected, said
+from trimtab_operator.cli.cluster import connected, fetch, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.commands.measured_policy import check_policy
+from trimtab_operator.cli.commands.measured_policy import opened_sources, refusals_told
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.commands.run import load_sources
 from trimtab_operator.cli.common import FINE, HELP, NO_SPARK, CommandError, add_output_option, add_verb, moment, written
 from trimtab_operator.cli.flags import (
     add_prometheus_options,
@@ -29,13 +27,12 @@ from trimtab_operator.cli.flags import (
 )
 from trimtab_operator.cli.tables import console
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
-from trimtab_operator.kube.client import Api, ApiError
-from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.loop.preview import measured_load
-from trimtab_operator.state.settings import InvalidPolicyError
+from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
-from trimtab_pipeline.api import ForeignFileError, LoadSources, SourceUnavailableError
+from trimtab_pipeline.api import ForeignFileError, SourceUnavailableError
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
 from trimtab_strategies.model import ClusterLoad, counted
@@ -122,21 +119,14 @@ def _positive(text: str) -> float:
 def _run(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     try:
-        if arguments.plot:
-            return _plot(arguments)
-        asyncio.run(_print_load(arguments))
+        with refusals_told():
+            if arguments.plot:
+                return _plot(arguments)
+            asyncio.run(_print_load(arguments))
     except ApiError as error:
         raise CommandError(said(error)) from error
-    except (
-        ForeignFileError,
-        UnreadableContentError,
-        InvalidPolicyError,
-        NoHistoryError,
-        SourceUnavailableError,
-    ) as error:
+    except (ForeignFileError, NoHistoryError) as error:
         raise CommandError(str(error)) from error
-    except TimeoutError as error:
-        raise CommandError("the API server did not list the cluster in time; try again") from error
     except BrokenPipeError:
         raise  # the reader of a pipe is gone, which is no error
     except OSError as error:
@@ -231,7 +221,7 @@ async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     settings = prometheus_settings(arguments, hot_bundles=_INSIDE)
     await asyncio.to_thread(topology_from_metrics, settings, time.time())  # report a mistake before Spark starts
-    async with _engine(arguments) as sources:
+    async with opened_sources(arguments) as sources:
         source = sources.open("observe/metrics", settings)
 
         async def read() -> Shown:
@@ -248,8 +238,8 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     urls = allowed_urls(arguments, strangers=True)
     settle_namespace(arguments)
     async with connected(arguments, Api) as api:
-        await check_policy(api, arguments.namespace, arguments.policy)
-        async with _engine(arguments) as sources:
+        Settings.of(await fetch(api, POLICIES, arguments.namespace, arguments.policy))  # report a mistake at once
+        async with opened_sources(arguments) as sources:
             context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
             async with following(context):
 
@@ -259,18 +249,6 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
                 async for shown in _again_and_again(read, arguments.watch):
                     yield shown
-
-
-@asynccontextmanager
-async def _engine(arguments: argparse.Namespace) -> AsyncIterator[LoadSources]:
-    """Sources with a temporary history."""
-    with tempfile.TemporaryDirectory(prefix="trimtab-observe-") as folder:
-        sources = load_sources(folder, arguments.spark)
-        try:
-            await asyncio.wrap_future(sources.warm_up())  # measure after Spark has started, not before
-            yield sources
-        finally:
-            await asyncio.to_thread(sources.close)
 
 
 def _plot(arguments: argparse.Namespace) -> int:

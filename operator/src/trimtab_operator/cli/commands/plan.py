@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import asked
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.commands.measured_policy import (
@@ -19,20 +18,17 @@ from trimtab_operator.cli.commands.measured_policy import (
     measurable,
     measuring_urls,
     named_policy,
-    opened_sources,
     refusals_told,
 )
 from trimtab_operator.cli.commands.plan_file import saved
 from trimtab_operator.cli.commands.plan_manifest import given_policy, standing_in
 from trimtab_operator.cli.commands.plan_table import Stand, show
+from trimtab_operator.cli.commands.relief_plan import previewed
 from trimtab_operator.cli.common import FINDING, FINE, add_output_option, add_verb
 from trimtab_operator.kube.client import Api
-from trimtab_operator.loop.preview import Preview, preview
-from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
+from trimtab_operator.loop.preview import Preview
+from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.settings import Settings
-from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_operator.watched_namespaces import following
-from trimtab_pipeline.api import LoadSources
 
 _FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
 """Conditions that only the operator checks, in the order in which a user should fix them."""
@@ -121,8 +117,7 @@ async def _foresee(
 ) -> tuple[Stand, Preview]:
     with refusals_told():
         stand = await _stand(api, arguments, given)
-        async with opened_sources(arguments) as sources:
-            return stand, await foresee_with(sources, api, arguments.namespace, stand, urls)
+        return stand, await previewed(api, arguments, stand.manifest, urls)
 
 
 async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, Any] | None) -> Stand:
@@ -132,12 +127,3 @@ async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, An
     else:
         stand = await standing_in(api, given, arguments.namespace)
     return replace(stand, manifest=measurable(arguments, stand.manifest))
-
-
-async def foresee_with(
-    sources: LoadSources, api: Api, namespace: str, stand: Stand, urls: AllowedUrls = SERVICES_ALONE
-) -> Preview:
-    """What the policy would do, by the load that `sources` measure at one of `urls`."""
-    context = new_cluster(api, namespace, sources, Metrics(), urls=urls)
-    async with following(context):
-        return await preview(context, stand.name, stand.manifest)

@@ -1,4 +1,4 @@
-"""Plans to relieve one broker, or to move one bundle off it, with all settings of the policy except its shedder."""
+"""Plans made by the load measured now: of a policy, or with its settings to relieve a broker or move a bundle."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from trimtab_operator.cli.common import CommandError
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, Api
 from trimtab_operator.kube.naming import pulsar_bundle
 from trimtab_operator.loop.preview import Preview, preview
+from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_strategies.model import HeldBack, Move, Plan, Reason
 from trimtab_strategies.planner.relief import BrokerRelief
+from trimtab_strategies.protocols import Shedder
 
 
 def away_from(plan: Plan, broker: str) -> Iterator[Move]:
@@ -55,11 +57,22 @@ async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRel
     _check_linked(policy)
     with refusals_told():
         manifest = measurable(arguments, policy)
-        settings = Settings.of(manifest)
-        async with opened_sources(arguments) as sources:
-            context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
-            async with following(context):
-                return await preview(context, settings.name, manifest, replace(relief, weights=settings.pair.weights))
+        shedder = replace(relief, weights=Settings.of(manifest).pair.weights)
+        return await previewed(api, arguments, manifest, urls, shedder)
+
+
+async def previewed(
+    api: Api,
+    arguments: argparse.Namespace,
+    manifest: Mapping[str, Any],
+    urls: AllowedUrls,
+    shedder: Shedder | None = None,
+) -> Preview:
+    """What the policy of `manifest` would do, by the load measured now. Raises what `preview` raises."""
+    async with opened_sources(arguments) as sources:
+        context = new_cluster(api, arguments.namespace, sources, Metrics(), urls=urls)
+        async with following(context):
+            return await preview(context, manifest["metadata"]["name"], manifest, shedder)
 
 
 def _check_linked(policy: Mapping[str, Any]) -> None:
