@@ -29,33 +29,6 @@ example:
   trimtab pause main -n messaging
 """
 
-
-def _register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_cluster_verb(subparsers, "pause", _PAUSE_DESCRIPTION, _run_pause)
-    parser.add_argument("policy", help="name of the BalancingPolicy")
-    add_dry_run_flag(parser)
-    add_output_option(parser)
-
-
-def _run_pause(arguments: argparse.Namespace) -> int:
-    return wrote(arguments, lambda api: annotate(api, arguments, "true"), partial(_tell_paused, arguments))
-
-
-async def _tell_paused(arguments: argparse.Namespace, _api: Api, _paused: bool) -> int:  # noqa: FBT001
-    policy, namespace = arguments.policy, arguments.namespace
-    text = f"{policy} is paused; continue with: trimtab resume {policy} -n {namespace}"
-    say(arguments.output, spoken(text), {"policy": policy, "paused": True})
-    return FINE
-
-
-async def annotate(api: Api, arguments: argparse.Namespace, value: str | None) -> bool:
-    """Set the pause annotation, or remove it (None). Returns whether spec.paused is true as well."""
-    found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
-    body = {"metadata": {"annotations": {PAUSE_ANNOTATION: value}}}
-    await api.patch(POLICIES, arguments.namespace, arguments.policy, body)
-    return bool(found["spec"].get("paused"))
-
-
 _RESUME_DESCRIPTION = """\
 Resume a policy that `trimtab pause` paused: remove the annotation trimtab.dev/paused. If spec.paused is true as well,
 the policy stays paused, and the exit code is 1.
@@ -65,23 +38,44 @@ example:
 """
 
 
+def _register_pause(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _add_pause(subparsers, "pause", _PAUSE_DESCRIPTION, paused=True)
+
+
 def _register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_cluster_verb(subparsers, "resume", _RESUME_DESCRIPTION, _run_resume)
+    _add_pause(subparsers, "resume", _RESUME_DESCRIPTION, paused=False)
+
+
+def _add_pause(subparsers: Any, verb: str, description: str, *, paused: bool) -> None:
+    parser = add_cluster_verb(subparsers, verb, description, _run_pause)
+    parser.set_defaults(paused=paused)
     parser.add_argument("policy", help="name of the BalancingPolicy")
     add_dry_run_flag(parser)
     add_output_option(parser)
 
 
-def _run_resume(arguments: argparse.Namespace) -> int:
-    return wrote(arguments, lambda api: annotate(api, arguments, None), partial(_tell_resumed, arguments))
+def _run_pause(arguments: argparse.Namespace) -> int:
+    return wrote(arguments, lambda api: _annotate(api, arguments), partial(_tell_pause, arguments))
 
 
-async def _tell_resumed(arguments: argparse.Namespace, _api: Api, stays: bool) -> int:  # noqa: FBT001
-    policy = arguments.policy
-    why = f"{policy} stays paused: spec.paused is true; set it to false in the policy's manifest"
-    text = why if stays else f"{policy} is resumed"
-    say(arguments.output, text, {"policy": policy, "paused": stays}, well=not stays)
-    return FINDING if stays else FINE
+async def _annotate(api: Api, arguments: argparse.Namespace) -> bool:
+    """Set the pause annotation, or remove it. Returns whether spec.paused is true as well."""
+    found = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
+    body = {"metadata": {"annotations": {PAUSE_ANNOTATION: "true" if arguments.paused else None}}}
+    await api.patch(POLICIES, arguments.namespace, arguments.policy, body)
+    return bool(found["spec"].get("paused"))
+
+
+async def _tell_pause(arguments: argparse.Namespace, _api: Api, in_spec: bool) -> int:  # noqa: FBT001
+    policy, paused, well = arguments.policy, arguments.paused or in_spec, arguments.paused or not in_spec
+    if arguments.paused:
+        text = spoken(f"{policy} is paused; continue with: trimtab resume {policy} -n {arguments.namespace}")
+    elif in_spec:
+        text = f"{policy} stays paused: spec.paused is true; set it to false in the policy's manifest"
+    else:
+        text = f"{policy} is resumed"
+    say(arguments.output, text, {"policy": policy, "paused": paused}, well=well)
+    return FINE if well else FINDING
 
 
 _DRAIN_DESCRIPTION = """\

@@ -42,19 +42,27 @@ def _register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
 
 
 def _run_explain(arguments: argparse.Namespace) -> int:
-    if arguments.history is not None:
-        from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
-
-        found = recalled(arguments.history, arguments.policy, arguments.kind, arguments.name, arguments.at)
-    else:
-        check_live(arguments)
-        found = asked(arguments, lambda api: _found_explain(api, arguments))
+    found = _found(arguments)
     return print_answer(explanation_of(found).explain(), found, arguments.output)
 
 
-async def _found_explain(api: Api, arguments: argparse.Namespace) -> RecordsFound:
-    about = about_bundle if arguments.kind == "bundle" else about_broker
-    return await about(api, arguments.namespace, arguments.name)
+def _found(arguments: argparse.Namespace, to: str = "") -> RecordsFound:
+    """What the history or the cluster says about a bundle or broker. to: a broker that must exist in the cluster."""
+    if arguments.history is not None:
+        from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
+
+        return recalled(arguments.history, arguments.policy, arguments.kind or "", arguments.name, arguments.at)
+    if arguments.at is not None or arguments.policy is not None:
+        raise CommandError("--at and --policy need --history DIR")
+    return asked(arguments, lambda api: _found_live(api, arguments, to))
+
+
+async def _found_live(api: Api, arguments: argparse.Namespace, to: str) -> RecordsFound:
+    namespace, name = arguments.namespace, arguments.name
+    broker = arguments.kind == "broker" if arguments.kind else await is_broker(api, namespace, name)
+    if to:
+        await fetch(api, BROKERS, namespace, to)
+    return await about_broker(api, namespace, name) if broker else await about_bundle(api, namespace, name)
 
 
 def explanation_of(found: RecordsFound) -> BundleExplanation | BrokerExplanation:
@@ -70,12 +78,6 @@ def add_history_options(parser: argparse.ArgumentParser) -> None:
     past.add_argument("--history", metavar="DIR", help="history folder of `trimtab run --history`")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
     past.add_argument("--policy", help="policy whose history to read, if there are several")
-
-
-def check_live(arguments: argparse.Namespace) -> None:
-    """Raise `CommandError` for options that need --history."""
-    if arguments.at is not None or arguments.policy is not None:
-        raise CommandError("--at and --policy need --history DIR")
 
 
 def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int:
@@ -133,19 +135,5 @@ def _register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
 
 
 def _run_why_not(arguments: argparse.Namespace) -> int:
-    if arguments.history is not None:
-        from trimtab_operator.cli.why.history_records import recalled  # noqa: PLC0415  (needs pyarrow)
-
-        found = recalled(arguments.history, arguments.policy, arguments.kind or "", arguments.name, arguments.at)
-    else:
-        check_live(arguments)
-        found = asked(arguments, lambda api: _found_why_not(api, arguments))
+    found = _found(arguments, arguments.to)
     return print_answer(explanation_of(found).why_not(arguments.to), found, arguments.output)
-
-
-async def _found_why_not(api: Api, arguments: argparse.Namespace) -> RecordsFound:
-    namespace, name = arguments.namespace, arguments.name
-    broker = arguments.kind == "broker" if arguments.kind else await is_broker(api, namespace, name)
-    if arguments.to:
-        await fetch(api, BROKERS, namespace, arguments.to)
-    return await about_broker(api, namespace, name) if broker else await about_bundle(api, namespace, name)
