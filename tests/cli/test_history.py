@@ -39,6 +39,11 @@ def test_a_table_shows_each_policys_span_size_and_gaps(kept: Path, capsys: Captu
     assert re.search(r"^prod/even: a day is [\d.]+ MiB: brokers [\d.]+ MiB, .*demand [\d.]+ MiB", shown, re.MULTILINE)
 
 
+def test_a_gap_is_colored_on_request(kept: Path, capsys: Captured) -> None:
+    assert main(["history", "--dir", str(kept), "--color", "always"]) == 0
+    assert "\x1b[33mprod/holey: gap of 5m" in capsys.readouterr().out
+
+
 def test_yaml_holds_what_json_holds(kept: Path, capsys: Captured) -> None:
     assert main(["history", "--dir", str(kept), "--json"]) == main(["history", "--dir", str(kept), "-o", "yaml"]) == 0
     told = capsys.readouterr().out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -11,11 +10,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli.common import FINDING, FINE, HELP, CommandError, iso, length, moment, size, written
+from trimtab_operator.cli.common import (
+    FINDING,
+    FINE,
+    HELP,
+    CommandError,
+    add_output_option,
+    is_data,
+    iso,
+    length,
+    moment,
+    print_data,
+    size,
+    written,
+)
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.history.anonymizer import Renaming, kept_key
 from trimtab_pipeline.history.export import ExportedWindow, export, import_window
@@ -87,10 +98,7 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     _add_folder(parser)
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
-    parser.add_argument(
-        "-o", "--output", choices=("table", "json", "yaml"), default="table", help="output format (%(default)s)"
-    )
-    parser.add_argument("--json", dest="output", action="store_const", const="json", help="same as -o json")
+    add_output_option(parser)
     parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
     parser.add_argument(
         "--compact", action="store_true", help="first merge the files of each hour that is over into one per table"
@@ -156,6 +164,14 @@ def _run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
 
 
+def only_history(folder: str, policy: str | None) -> HistoryReader:
+    """The history of `policy`, or without a name the only one below `folder`. Raises `CommandError`."""
+    names = [policy] if policy else policies(folder)
+    if len(names) > 1:
+        raise CommandError(f"{folder} holds several policies; choose one with --policy: {', '.join(names)}")
+    return HistoryReader(folder, names[0])
+
+
 def _chosen(arguments: argparse.Namespace) -> list[HistoryReader]:
     names = [arguments.policy] if arguments.policy else policies(arguments.dir)
     return [HistoryReader(arguments.dir, name) for name in names]
@@ -166,13 +182,10 @@ def _show(arguments: argparse.Namespace) -> int:
     if arguments.compact:
         _compact(arguments, now)
     summaries = [past.summary() for past in _chosen(arguments)]
-    data = [as_data(summary, now) for summary in summaries]
-    if arguments.output == "json":
-        print(json.dumps(data, indent=2))
-    elif arguments.output == "yaml":
-        print(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), end="")
+    if is_data(arguments.output):
+        print_data([as_data(summary, now) for summary in summaries], arguments.output)
     else:
-        print_summaries(console(), summaries, now)
+        print_summaries(console(arguments.color), summaries, now)
     found = any(summary.gaps or summary.damaged for summary in summaries)
     return FINDING if arguments.check and found else FINE
 

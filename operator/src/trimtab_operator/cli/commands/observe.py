@@ -15,6 +15,7 @@ from pathlib import Path
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import connected, fetch, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
+from trimtab_operator.cli.commands.history import only_history
 from trimtab_operator.cli.commands.measured_policy import opened_sources, refusals_told
 from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
@@ -33,7 +34,7 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import ForeignFileError, SourceUnavailableError
-from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
 from trimtab_strategies.model import ClusterLoad, counted
 
@@ -196,14 +197,6 @@ def _with_note(load: ClusterLoad) -> ClusterLoad:
     return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))
 
 
-def _past(arguments: argparse.Namespace) -> HistoryReader:
-    """The history of the named policy, or of the only one. Raises `CommandError`."""
-    names = [arguments.policy] if arguments.policy else policies(arguments.history)
-    if len(names) > 1:
-        raise CommandError(f"{arguments.history} holds several policies; choose one with --policy: {', '.join(names)}")
-    return HistoryReader(arguments.history, names[0])
-
-
 def _until(arguments: argparse.Namespace, past: HistoryReader) -> float:
     """The latest time to read, epoch seconds."""
     return float(arguments.at(past.summary().end)) if arguments.at else math.inf
@@ -211,7 +204,7 @@ def _until(arguments: argparse.Namespace, past: HistoryReader) -> float:
 
 async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
     async def read() -> Shown:
-        past = _past(arguments)
+        past = only_history(arguments.history, arguments.policy)
         return Shown(past.policy, past.load(_until(arguments, past)), time.time())
 
     async for shown in _again_and_again(read, arguments.watch):
@@ -252,7 +245,7 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    past = _past(arguments)
+    past = only_history(arguments.history, arguments.policy)
     until = _until(arguments, past)
     begin = arguments.begin(min(until, past.summary().end)) if arguments.begin else -math.inf
     course = past.course(begin, until, _POINTS)

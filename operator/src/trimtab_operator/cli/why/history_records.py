@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.commands.edit import object_name
+from trimtab_operator.cli.commands.history import only_history
 from trimtab_operator.cli.common import CommandError, Moment, written
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.records import RecordsFound
@@ -13,7 +14,7 @@ from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError, policies
+from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 
 
 def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment | None) -> RecordsFound:
@@ -23,7 +24,7 @@ def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment |
     `CommandError`.
     """
     try:
-        past = HistoryReader(folder, policy or _only(folder))
+        past = only_history(folder, policy)
         records = _recalled(past, at)
         newest = records[-1]
         owners = {} if kind == "broker" else _owners(past, newest.at)
@@ -40,15 +41,6 @@ def recalled(folder: str, policy: str | None, kind: str, name: str, at: Moment |
         when = written(newest.at)
         raise CommandError(f"{name} is in no decision of {past.policy} up to {when} UTC; {near(called, known)}")
     return RecordsFound(called, owners[called], facts, records, "", of_bundle=True)
-
-
-def _only(folder: str) -> str:
-    found = policies(folder)
-    if len(found) > 1:
-        raise CommandError(
-            f"{folder} has the history of several policies; choose one with --policy: {', '.join(found)}"
-        )
-    return found[0]
 
 
 def _recalled(past: HistoryReader, at: Moment | None) -> tuple[DecisionRecord, ...]:
