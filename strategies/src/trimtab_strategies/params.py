@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -137,6 +138,11 @@ def as_percent(ratio: float) -> float:
     """A ratio 0-1 in percent, without the rounding error of the multiplication."""
     percent = round(100 * ratio, 10)
     return int(percent) if percent.is_integer() else percent
+
+
+def rounded(value: float, digits: int) -> float | None:
+    """`value` with `digits` decimals; None for NaN and infinity."""
+    return round(float(value), digits) if math.isfinite(value) else None
 
 
 class Defect(NamedTuple):

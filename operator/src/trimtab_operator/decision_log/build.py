@@ -30,7 +30,7 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import RESOURCES, Candidates, ClusterLoad, HeldBack, Plan, Reason, counted
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.params import StrategyParams
+from trimtab_strategies.params import StrategyParams, rounded
 from trimtab_strategies.usage import MODULAR_COLUMNS, MOVING, Weights
 
 TAKES_NONE = frozenset(
@@ -84,11 +84,6 @@ def _as_held(held: HeldBack) -> Held:
     return Held(subject=held.subject, reason=held.reason, detail=held.detail, count=held.count)
 
 
-def known(value: float) -> float | None:
-    """`value` rounded to two decimals; None for NaN and infinity."""
-    return round(float(value), 2) if math.isfinite(value) else None
-
-
 def _parameters(settings: Settings) -> dict[str, Any]:
     params = getattr(settings.pair.shedder, "params", None)
     return params.model_dump(by_alias=True, mode="json") if isinstance(params, StrategyParams) else {}
@@ -124,15 +119,15 @@ def _brokers(
     return tuple(
         BrokerView(
             name=name,
-            usage=known(before[row]),
-            expected=known(after[row]),
+            usage=rounded(before[row], 2),
+            expected=rounded(after[row], 2),
             resource=RESOURCES[which[row]],
-            resources=tuple(known(value) for value in plan.before[row]),
+            resources=tuple(rounded(value, 2) for value in plan.before[row]),
             trusted=trusted[row],
             missing=tuple(RESOURCES[k] for k in MOVING if not math.isfinite(plan.before[row, k])),
             averages={what: round(float(of[name]), 4) for what, of in averages.items() if _is_number(of.get(name))},
-            target_weight=known(plan.target_weights.get(name, math.nan)),
-            carried=known(plan.carried.get(name, math.nan)),
+            target_weight=rounded(plan.target_weights.get(name, math.nan), 2),
+            carried=rounded(plan.carried.get(name, math.nan), 2),
             bundles=int(counts[row]) if len(counts) else None,
             gives=_gives(name, plan),
             takes=_takes(name, plan),
@@ -211,7 +206,7 @@ def _moves(result: CycleResult, plan: Plan | None) -> tuple[MoveView, ...]:
                 source=move.source,
                 destination=move.destination,
                 reason=move.reason,
-                load=known(move.load),
+                load=rounded(move.load, 2),
                 written=written is not None and written.reason is None,
                 outcome=None if written is None else written.reason,
                 detail=_detail(written, result),
@@ -231,10 +226,11 @@ def _detail(written: WriteResult | None, result: CycleResult) -> str:
 
 def _alternatives(found: Candidates) -> dict[str, Any]:
     return {
-        "before": known(found.before),
-        "after": known(found.after),
+        "before": rounded(found.before, 2),
+        "after": rounded(found.after, 2),
         "rejected": tuple(
-            Alternative(broker=other.broker, reason=other.reason, after=known(other.after)) for other in found.rejected
+            Alternative(broker=other.broker, reason=other.reason, after=rounded(other.after, 2))
+            for other in found.rejected
         ),
         "others": found.others,
     }
@@ -266,7 +262,7 @@ def _stays(result: CycleResult, plan: Plan | None) -> tuple[StayView, ...]:
             name=result.names.get(stay.bundle, stay.bundle),
             broker=stay.broker,
             reason=stay.reason,
-            load=known(stay.load),
+            load=rounded(stay.load, 2),
             detail=stay.detail,
         )
         for stay in (plan.considered.staying if plan else ())

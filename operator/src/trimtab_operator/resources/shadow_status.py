@@ -9,6 +9,7 @@ from pydantic import Field
 
 from trimtab_operator.resources.common import Status, Timestamp
 from trimtab_strategies.counterfactual.comparison import DailyVerdict, PairSums, SideFigures
+from trimtab_strategies.params import rounded
 
 
 class ShadowFigures(Status):
@@ -28,7 +29,9 @@ class ShadowFigures(Status):
     @classmethod
     def of(cls, found: SideFigures) -> Self:
         """Convert `found` to the form of the status."""
-        return cls(moves=found.moves, cut=_known(found.cut), range=_known(found.range), hot_minutes=round(found.hot, 1))
+        return cls(
+            moves=found.moves, cut=rounded(found.cut, 2), range=rounded(found.range, 2), hot_minutes=round(found.hot, 1)
+        )
 
 
 class ShadowSavings(Status):
@@ -98,10 +101,6 @@ def in_short(shadow: ShadowFigures, acting: ShadowFigures) -> str:
     cut = f", {_shown(shadow.cut)} : {_shown(acting.cut)} % cut" if shadow.cut is not None else ""
     points = f", {_shown(shadow.range)} : {_shown(acting.range)} points" if shadow.range is not None else ""
     return f"{shadow.moves} : {acting.moves} moves{cut}{points}"
-
-
-def _known(value: float) -> float | None:
-    return round(value, 2) if math.isfinite(value) else None
 
 
 def _shown(value: float | None) -> str:

@@ -32,6 +32,7 @@ from trimtab_pipeline.history.anonymizer import Renaming, kept_key
 from trimtab_pipeline.history.export import ExportedWindow, export, import_window
 from trimtab_pipeline.history.housekeeping import compact
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary, policies
+from trimtab_strategies.params import rounded
 
 _KEY = "names.key"
 _SHOWN = 10
@@ -207,20 +208,17 @@ def as_data(summary: HistorySummary, now: float) -> dict[str, Any]:
         "to": iso(summary.end),
         "age": round(now - summary.end, 3),
         "cycles": summary.cycles,
-        "interval": _known(summary.interval),
+        "interval": rounded(summary.interval, 3),
         "files": summary.files,
         "bytes": summary.bytes,
-        "bytesPerDay": _known(summary.bytes_per_day),
+        "bytesPerDay": rounded(summary.bytes_per_day, 3),
         "tables": {
-            name: {"bytes": held, "bytesPerDay": _known(summary.a_day(held))} for name, held in summary.tables.items()
+            name: {"bytes": held, "bytesPerDay": rounded(summary.a_day(held), 3)}
+            for name, held in summary.tables.items()
         },
         "gaps": [{"from": iso(gap.begin), "to": iso(gap.end), "seconds": gap.end - gap.begin} for gap in summary.gaps],
         "damaged": [{"file": file, "why": why} for file, why in summary.damaged],
     }
-
-
-def _known(value: float) -> float | None:
-    return round(value, 3) if math.isfinite(value) else None
 
 
 def print_summaries(screen: Console, summaries: Sequence[HistorySummary], now: float) -> None:

@@ -16,6 +16,7 @@ from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid, print_grid
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.params import rounded
 from trimtab_strategies.usage import measured_percent
 
 _HEADINGS = ("CPU", "Memory", "Direct", "Net in", "Net out")
@@ -101,8 +102,8 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
             "doubt": _doubt(load.quality, name),
             "ready": bool(load.brokers.ready[row]),
             "schedulable": bool(load.brokers.schedulable[row]),
-            "age": _known(load.brokers.age[row]),
-            "usage": {key: _known(usage[row, k]) for k, key in enumerate(RESOURCES)},
+            "age": rounded(load.brokers.age[row], 3),
+            "usage": {key: rounded(usage[row, k], 3) for k, key in enumerate(RESOURCES)},
             **_traffic(load.brokers.traffic[row]),
             "bundles": int(carried.bundles[row]),
             "ofBundles": _sum(carried, row),
@@ -125,12 +126,8 @@ def _doubt(quality: DataQuality, broker: str) -> dict[str, str] | None:
     return None if doubt is None else {"reason": str(doubt.reason), "text": doubt.text}
 
 
-def _known(value: float) -> float | None:
-    return round(float(value), 3) if math.isfinite(value) else None
-
-
 def _traffic(row: FloatArray) -> dict[str, float | None]:
-    return {name: _known(value) for name, value in zip(TRAFFIC, row, strict=True)}
+    return {name: rounded(value, 3) for name, value in zip(TRAFFIC, row, strict=True)}
 
 
 def _owner(load: ClusterLoad, bundle: int) -> str:
@@ -144,8 +141,8 @@ def _bundle(load: ClusterLoad, row: int) -> dict[str, Any]:
         "bundle": bundles.names[row],
         "broker": _owner(load, row),
         **_traffic(bundles.short[row]),
-        "topics": _known(bundles.topics[row]),
-        "sessions": _known(bundles.sessions[row]),
+        "topics": rounded(bundles.topics[row], 3),
+        "sessions": rounded(bundles.sessions[row], 3),
     }
 
 

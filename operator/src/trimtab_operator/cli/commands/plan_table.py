@@ -26,6 +26,7 @@ from trimtab_strategies.model import (
     Split,
     counted,
 )
+from trimtab_strategies.params import rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
             "source": move.source,
             "destination": move.destination,
             "reason": str(move.reason),
-            "cpu": _rounded(move.load),
+            "cpu": rounded(move.load, 1),
         }
         for move in plan.moves
     ]
@@ -112,13 +113,9 @@ def _held(held: HeldBack) -> dict[str, Any]:
 def _broker(plan: Plan, row: int) -> dict[str, Any]:
     usage: dict[str, Any] = {"broker": plan.brokers[row]}
     for name, column in _SHOWN.items():
-        usage[f"{name}Before"] = _rounded(plan.before[row, column])
-        usage[f"{name}After"] = _rounded(plan.after[row, column])
+        usage[f"{name}Before"] = rounded(plan.before[row, column], 1)
+        usage[f"{name}After"] = rounded(plan.after[row, column], 1)
     return usage
-
-
-def _rounded(value: float) -> float | None:
-    return round(float(value), 1) if math.isfinite(value) else None
 
 
 def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str = "") -> None:
