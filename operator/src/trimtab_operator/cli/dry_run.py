@@ -44,7 +44,10 @@ class DraftedWrite:
 
 
 class DraftApi(Api):
-    """Reads as `Api` does, and records creates and patches. Each answer is the body that was given."""
+    """Reads as `Api` does, and records creates and patches.
+
+    how: ``client``: each answer is the body that was given. ``server``: the API server checks each write and answers.
+    """
 
     how: ClassVar[str] = "client"
 
@@ -55,33 +58,23 @@ class DraftApi(Api):
     async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Record the create."""
         self.drafts.append(DraftedWrite("create", ref, namespace, body["metadata"]["name"], body))
-        return dict(body)
+        return dict(body) if self.how == "client" else await super().create(ref, namespace, body)
 
     async def patch(
         self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
     ) -> dict[str, Any]:
         """Record the patch."""
         self.drafts.append(DraftedWrite("patch", ref, namespace, "/".join(filter(None, (name, subresource))), body))
-        return dict(body)
+        if self.how == "client":
+            return dict(body)
+        return await super().patch(ref, namespace, name, body, subresource=subresource)
 
 
 class CheckedDraftApi(DraftApi):
-    """A `DraftApi` that has the API server check each write. Raises `ApiError` for what it refuses."""
+    """A `DraftApi` that has the API server check each write, and store nothing."""
 
     how: ClassVar[str] = "server"
     writing: ClassVar[Mapping[str, str]] = {**Api.writing, "dryRun": "All"}
-
-    async def create(self, ref: ResourceRef, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Record the create, and have the API server check it."""
-        await super().create(ref, namespace, body)
-        return await Api.create(self, ref, namespace, body)
-
-    async def patch(
-        self, ref: ResourceRef, namespace: str, name: str, body: Mapping[str, Any], *, subresource: str = ""
-    ) -> dict[str, Any]:
-        """Record the patch, and have the API server check it."""
-        await super().patch(ref, namespace, name, body, subresource=subresource)
-        return await Api.patch(self, ref, namespace, name, body, subresource=subresource)
 
 
 _CLIENTS: Mapping[str, type[DraftApi]] = {client.how: client for client in (DraftApi, CheckedDraftApi)}
