@@ -28,22 +28,13 @@ from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import HOUR
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.status.conditions import DATA_REASONS
 from trimtab_strategies.model import RESOURCES, Candidates, ClusterLoad, HeldBack, Plan, Reason, counted
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.params import StrategyParams, rounded
 from trimtab_strategies.usage import MODULAR_COLUMNS, MOVING, Weights
 
-TAKES_NONE = frozenset(
-    {
-        Reason.NOT_READY,
-        Reason.UNSCHEDULABLE,
-        Reason.NO_LOAD_DATA,
-        Reason.OUT_DATED_DATA,
-        Reason.UNTRUSTED,
-        Reason.PARTIAL_DATA,
-        Reason.SOURCE_UNAVAILABLE,
-    }
-)
+TAKES_NONE = DATA_REASONS | {Reason.NOT_READY, Reason.UNSCHEDULABLE}
 """Reasons of the guard for a broker that may take no bundles."""
 
 

@@ -120,7 +120,7 @@ DATA_REASONS = frozenset(
         Reason.SOURCE_UNAVAILABLE,
     },
 )
-"""Reasons of refusals that are about the data and not about the cluster."""
+"""Reasons that are about the data and not about the cluster."""
 
 
 def cpu_range(plan: Plan | None, load: ClusterLoad | None = None, *, after: bool = False) -> tuple[float, float] | None:
