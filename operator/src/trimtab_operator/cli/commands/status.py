@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Group
 from rich.live import Live
@@ -69,16 +69,6 @@ class PendingMoveRow:
     since: float
 
 
-class View(Protocol):
-    """Shows policies and pending moves as they change."""
-
-    def show(self, policies: Sequence[Data], pending_moves: Sequence[PendingMoveRow], now: float) -> None:
-        """Show the state at `now` (epoch seconds)."""
-
-    def close(self) -> None:
-        """Stop showing."""
-
-
 async def watch(api: Api, arguments: argparse.Namespace) -> int:
     """Show the policies until the task is cancelled. Raises `CommandError` and `ApiError` of the first read."""
     found = await _attended(api, arguments)
@@ -102,7 +92,7 @@ async def watch(api: Api, arguments: argparse.Namespace) -> int:
             await following
 
 
-def view_for(arguments: argparse.Namespace) -> View:
+def view_for(arguments: argparse.Namespace) -> InPlace | LineByLine:
     """On a terminal, a table that is updated in place. Otherwise, a line for each change."""
     if arguments.output in {TABLE, "wide"} and sys.stdout.isatty():
         return InPlace(arguments.color, everywhere=not arguments.namespace, wide=arguments.output == "wide")
