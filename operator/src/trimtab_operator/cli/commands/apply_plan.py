@@ -18,6 +18,7 @@ from trimtab_operator.cli.commands.moves_by_hand import HandMove, HandMoves, Mov
 from trimtab_operator.cli.commands.plan_file import KIND, MovePlan, SavedMove, read_plan
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, is_data, length, print_data
 from trimtab_operator.cli.dry_run import wrote
+from trimtab_operator.cli.flags import length as duration
 from trimtab_operator.cli.tables import console, print_grid
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.loop.preview import obstacles
@@ -27,7 +28,6 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import Move, Reason, counted
-from trimtab_strategies.params import seconds
 
 _DESCRIPTION = """\
 Make the moves of a plan that `trimtab plan --save` wrote and you may have edited. Each move is checked against the
@@ -60,19 +60,12 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("--reverse", action="store_true", help="undo the moves")
     parser.add_argument("--skip-refused", action="store_true", help="make the other moves when some are refused")
     parser.add_argument("--save-rollback", metavar="FILE", help="file for a plan that undoes the moves made now")
-    parser.add_argument("--max-age", type=_age, metavar="TIME", help="oldest plan to accept, such as 1h")
+    parser.add_argument("--max-age", type=duration, metavar="TIME", help="oldest plan to accept, such as 1h")
     parser.add_argument(
         "--timeout", type=float, default=60.0, metavar="SECONDS", help="longest wait for one move (%(default)g)"
     )
     add_dry_run_flag(parser)
     add_output_option(parser)
-
-
-def _age(text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m or 1h30m") from error
 
 
 @dataclass(frozen=True, slots=True)
