@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
-import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,11 +10,10 @@ from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.commands.edit import BUNDLE, object_name
 from trimtab_operator.cli.commands.measured_policy import add_measuring_options
+from trimtab_operator.cli.commands.moves_by_hand import HandMove, ended, owner_of, write_owner
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
 from trimtab_operator.cli.dry_run import wrote
-from trimtab_operator.kube.client import BROKERS, BUNDLES, Api, ConflictError
-
-_POLL = 0.3
+from trimtab_operator.kube.client import BROKERS, BUNDLES, Api
 
 _DESCRIPTION = """\
 Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
@@ -62,82 +58,45 @@ def _run(arguments: argparse.Namespace) -> int:
     return wrote(arguments, lambda api: _write(api, arguments), partial(_tell, arguments))
 
 
-@dataclass(frozen=True, slots=True)
-class _Requested:
-    """A move of the Bundle object `name`. written: whether a write was needed."""
-
-    name: str
-    source: str
-    destination: str
-    written: bool
-
-
-async def _write(api: Api, arguments: argparse.Namespace) -> _Requested:
+async def _write(api: Api, arguments: argparse.Namespace) -> tuple[HandMove, bool]:
     """Write the desired owner, unless the broker already is the owner and the desired owner.
 
-    Raises `CommandError`, `ApiError`.
+    Returns the move, and whether a write was needed. Raises `CommandError`, `ApiError`.
     """
     name = object_name(arguments.bundle)
     bundle = await fetch(api, BUNDLES, arguments.namespace, name)
     broker = arguments.broker or await _placed(api, arguments, bundle)
     _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
-    source = _owner(bundle)
-    if source == broker == bundle["spec"].get("owner"):
-        return _Requested(name, source, broker, written=False)
+    move = HandMove(name, owner_of(bundle), broker)
+    if move.source == broker == bundle["spec"].get("owner"):
+        return move, False
     await write_owner(api, arguments.namespace, name, broker, bundle["metadata"]["resourceVersion"])
-    return _Requested(name, source, broker, written=True)
-
-
-async def write_owner(api: Api, namespace: str, name: str, broker: str, resource_version: str) -> None:
-    """Write the desired owner of a Bundle as a person does, unless the Bundle has changed since `resource_version`.
-
-    Raises `CommandError` if it has changed, and `ApiError`.
-    """
-    body = {"metadata": {"resourceVersion": resource_version}, "spec": {"owner": broker, "assignment": None}}
-    try:
-        await api.patch(BUNDLES, namespace, name, body)
-    except ConflictError as error:
-        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
+    return move, True
 
 
 async def _placed(api: Api, arguments: argparse.Namespace, bundle: dict[str, Any]) -> str:
     """The broker that the policy's placement chooses. Raises `CommandError` and `ApiError`."""
     from trimtab_operator.cli.commands.relief_plan import placed  # noqa: PLC0415  (takes a while to load)
 
-    if not (source := _owner(bundle)):
+    if not (source := owner_of(bundle)):
         raise CommandError(f"bundle {bundle['metadata']['name']} has no owner to leave; name a broker")
     return await placed(api, arguments, bundle, source)
 
 
-async def _tell(arguments: argparse.Namespace, api: Api, move: _Requested) -> int:
+async def _tell(arguments: argparse.Namespace, api: Api, requested: tuple[HandMove, bool]) -> int:
     """Wait if ``--wait`` is given, print the outcome, and return the exit code."""
-    landed, text = not move.written, f"{move.name} is on {move.destination} already"
-    if move.written:
+    move, written = requested
+    landed, text = not written, f"{move.name} is on {move.destination} already"
+    if written:
         text = f"{move.name}: move {move.source or '(no owner)'} -> {move.destination} requested"
         if arguments.wait:
-            landed, text = await landing(api, arguments, move.name, move.destination)
+            report = await ended(api, arguments, move)
+            landed = report.well
+            text = f"{move.name} is on {move.destination}" if landed else f"{move.name}: {report.text}"
     well = landed or not arguments.wait
     ends = {"source": move.source, "destination": move.destination}
     say(arguments.output, text, {"bundle": move.name, **ends, "landed": landed, "message": text}, well=well)
     return FINE if well else FINDING
-
-
-async def landing(api: Api, arguments: argparse.Namespace, name: str, broker: str) -> tuple[bool, str]:
-    """Wait until `broker` confirms the bundle, for at most ``--timeout``. Returns whether it did, and the message."""
-    deadline = time.monotonic() + arguments.timeout
-    while True:
-        bundle = await fetch(api, BUNDLES, arguments.namespace, name)
-        if _owner(bundle) == broker:
-            return True, f"{name} is on {broker}"
-        if bundle["spec"].get("owner") != broker:
-            return False, f"{name}: another client set its owner to {bundle['spec'].get('owner') or '(none)'} meanwhile"
-        if time.monotonic() > deadline:
-            return False, f"{name}: {broker} did not confirm it within {arguments.timeout:g} s"
-        await asyncio.sleep(_POLL)
-
-
-def _owner(bundle: dict[str, Any]) -> str:
-    return str((bundle.get("status") or {}).get("owner") or "")
 
 
 def _check(broker: dict[str, Any], *, force: bool) -> None:

@@ -14,10 +14,9 @@ from enum import StrEnum
 from typing import Any
 
 from trimtab_operator.cli.cluster import fetch
-from trimtab_operator.cli.commands.move import write_owner
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.tables import Grid
-from trimtab_operator.kube.client import BUNDLES, Api, ApiUnavailableError
+from trimtab_operator.kube.client import BUNDLES, Api, ApiUnavailableError, ConflictError
 
 POLL = 0.3
 """Seconds between two reads of the pending bundles."""
@@ -75,6 +74,18 @@ def reports_grid(title: str, reports: Iterable[MoveReport]) -> Grid:
     return Grid(title, ("Bundle", "Source -> destination", "State", "Why"), rows).without_empty("Why")
 
 
+async def write_owner(api: Api, namespace: str, name: str, broker: str, resource_version: str) -> None:
+    """Write the desired owner of a Bundle as a person does, unless the Bundle has changed since `resource_version`.
+
+    Raises `CommandError` if it has changed, and `ApiError`.
+    """
+    body = {"metadata": {"resourceVersion": resource_version}, "spec": {"owner": broker, "assignment": None}}
+    try:
+        await api.patch(BUNDLES, namespace, name, body)
+    except ConflictError as error:
+        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
+
+
 @dataclass
 class HandMoves:
     """Makes `moves` in their order, at most `at_once` pending at a time. If one does not land, no further one starts.
@@ -126,7 +137,7 @@ class HandMoves:
         """Write a move. Raises `CommandError` if the bundle no longer allows it, and `ApiError`."""
         namespace = self.arguments.namespace
         bundle = await fetch(api, BUNDLES, namespace, move.name)
-        owner, wish = _owner(bundle), bundle["spec"].get("owner", "")
+        owner, wish = owner_of(bundle), bundle["spec"].get("owner", "")
         if bundle["spec"].get("pinned"):
             raise CommandError(f"it was pinned to {wish or owner} just now")
         if wish != move.destination:
@@ -143,7 +154,7 @@ class HandMoves:
                 self._end(move, MoveState.FAILED, f"it was written, and its owner can't be read: {error}")
             return
         wish = bundle["spec"].get("owner", "")
-        if _owner(bundle) == move.destination:
+        if owner_of(bundle) == move.destination:
             self._end(move, MoveState.LANDED)
         elif wish != move.destination:
             self._end(move, MoveState.FAILED, f"another client set its owner to {wish or '(none)'} meanwhile")
@@ -156,5 +167,13 @@ class HandMoves:
         self.reports[move] = MoveReport(move, state, text)
 
 
-def _owner(bundle: Mapping[str, Any]) -> str:
+async def ended(api: Api, arguments: argparse.Namespace, move: HandMove) -> MoveReport:
+    """Follow a move that was written just now, and return its outcome. Raises `CommandError`, `ApiError`."""
+    late = time.monotonic() + arguments.timeout
+    [report] = await HandMoves(arguments, [move], at_once=1, _pending={move: late}, _begun=1).finish(api)
+    return report
+
+
+def owner_of(bundle: Mapping[str, Any]) -> str:
+    """The broker that confirmed the bundle; empty for none."""
     return str((bundle.get("status") or {}).get("owner") or "")
