@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from page_text import filled, table
 
-from trimtab_operator.proposals.states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event
-from trimtab_operator.resources.conditions import CONDITIONS, REASONS, ConditionReason
+from trimtab_operator.proposals.states import COMMANDS, REFUSALS, TRANSITIONS, Event
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_strategies.model import Reason
 
@@ -18,22 +17,8 @@ _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
 
 def reasons() -> str:
-    """docs/reference/reasons.md: tables of the conditions, of the vocabulary by group, and of conditions' own reasons.
-
-    The meanings of the vocabulary are the comments in its source.
-    """
-    conditions = [(row.kind, f"`{row.type}`", row.true, row.false) for row in CONDITIONS]
-    only = [(f"`{word}`", f"of {_conditions_with(word)}: {meaning}") for word, meaning in REASONS.items()]
-    return filled(
-        "reasons.md",
-        CONDITIONS=table("of a | condition | True | False", conditions),
-        REASONS="\n".join(_reasons()),
-        ONLY=table("reason | what it means", only),
-    )
-
-
-def _conditions_with(word: ConditionReason) -> str:
-    return ", ".join(dict.fromkeys(f"`{row.type}`" for row in CONDITIONS if word in row.reasons))
+    """docs/reference/reasons.md: tables of the vocabulary by group. The meanings are the comments in its source."""
+    return filled("reasons.md", REASONS="\n".join(_reasons()))
 
 
 def _reasons() -> Iterator[str]:
@@ -45,11 +30,10 @@ def _reasons() -> Iterator[str]:
 
 
 def proposals() -> str:
-    """docs/proposals.md: a drawing and tables of the states of a proposal."""
-    states = table("state | means", [(f"`{state}`", meaning) for state, meaning in MEANINGS.items()])
+    """docs/proposals.md: a drawing of the states of a proposal, and a table of the commands."""
     head = f"in state | {' | '.join(f'`{word}`' for word in COMMANDS)}"
     rows = [[f"`{state}`", *(_cell(state, event) for event in COMMANDS.values())] for state in ProposalState]
-    return filled("proposals.md", DRAWING="\n".join(_drawing()), STATES=states, COMMANDS=table(head, rows))
+    return filled("proposals.md", DRAWING="\n".join(_drawing()), COMMANDS=table(head, rows))
 
 
 def _drawing() -> Iterator[str]:

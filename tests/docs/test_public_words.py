@@ -11,7 +11,9 @@ import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,7 +21,7 @@ from doc_blocks import blocks
 from promql import known_metrics
 from trimtab_operator.interference.controller import AS_DESIRED
 from trimtab_operator.pulsar.bridge.unload_request import UnloadResult
-from trimtab_operator.resources.conditions import CONDITIONS, ConditionReason
+from trimtab_operator.resources.conditions import ConditionReason, ConditionType
 from trimtab_operator.resources.crd import KINDS, Kind
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.state.ownership_changes import ChangeKind
@@ -44,6 +46,13 @@ TEXTS = sorted({*PAGES, FILES / "alerts.yaml", FILES / "board.json", *ROOT.glob(
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]*)*")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 STATES = frozenset({"True", "False", "Unknown"})
+CONDITIONS = tuple(chain.from_iterable(get_args(ConditionType)))
+CONDITION_KINDS = {
+    "PolicyCondition": "BalancingPolicy",
+    "BrokerCondition": "Broker",
+    "SplitCondition": "BundleSplit",
+    "TopicNamespaceCondition": "TopicNamespace",
+}
 
 
 # -- what the code can say --
@@ -124,11 +133,19 @@ def section(title: str) -> str:
     return (DOCS / "reference" / "reasons.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_the_reference_has_every_condition_and_no_other() -> None:
-    listed = set(re.findall(r"^\| [A-Z]\w+ \| `(\w+)` \|", section("Conditions"), re.MULTILINE))
+def test_the_reference_has_every_condition_under_its_kind_and_no_other() -> None:
+    listed = re.findall(r"^\| ([A-Z]\w+) \| `(\w+)` \| .+ \| .+ \|$", section("Conditions"), re.MULTILINE)
 
     assert len(listed) > 15
-    assert listed == {str(row.type) for row in CONDITIONS}
+    assert listed == [(CONDITION_KINDS[type(t).__name__], str(t)) for t in CONDITIONS]
+
+
+def test_the_reference_has_every_reason_of_a_condition_and_the_condition() -> None:
+    rows = section("Reasons").split("### Only in conditions\n")[1]
+    listed = re.findall(r"^\| `(\w+)` \| of `(\w+)`: .+ \|$", rows, re.MULTILINE)
+
+    assert [reason for reason, _ in listed] == [str(reason) for reason in ConditionReason]
+    assert {condition for _, condition in listed} <= {str(t) for t in CONDITIONS}
 
 
 def test_the_reference_has_every_event_and_no_other() -> None:
@@ -186,7 +203,7 @@ def test_every_word_in_code_on_a_page_exists(page: Path) -> None:
 
 
 def test_every_condition_and_event_that_a_command_asks_for_exists() -> None:
-    conditions, events = {str(row.type) for row in CONDITIONS}, event_reasons() | set(Reason) | set(ProposalState)
+    conditions, events = {str(t) for t in CONDITIONS}, event_reasons() | set(Reason) | set(ProposalState)
     asked = {text: text.read_text() for text in TEXTS}
     types = {w: p for p, t in asked.items() for w in re.findall(r"""@\.type==["'](\w+)|--for=condition=(\w+)""", t)}
     reasons = {w: p for p, t in asked.items() for w in re.findall(r"\breason=([A-Z]\w+)", t)}

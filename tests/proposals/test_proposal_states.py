@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
-from trimtab_operator.proposals.states import COMMANDS, MEANINGS, REFUSALS, TRANSITIONS, Event, after, may
+from trimtab_operator.proposals.states import COMMANDS, REFUSALS, TRANSITIONS, Event, after, may
 from trimtab_operator.resources.policy_status import ProposalState as State
 
 EVERY = list(itertools.product(State, Event))
 ASKED = frozenset(COMMANDS.values())
+PAGE = Path(__file__).parents[2] / "docs" / "proposals.md"
+MEANINGS = PAGE.read_text().split("| state | means |\n")[1].split("\n\n")[0]
 
 NEVER = {
     **{
@@ -71,4 +75,4 @@ def test_every_state_can_be_left_and_reached_and_is_explained(state: State) -> N
 
     assert state in reached
     assert set(TRANSITIONS[state].values()) - {state}
-    assert MEANINGS[state]
+    assert re.search(rf"^\| `{state}` \| .+ \|$", MEANINGS, re.MULTILINE)

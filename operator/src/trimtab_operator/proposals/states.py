@@ -93,17 +93,6 @@ REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
 """Text of the refusal, by state and command."""
 
 
-MEANINGS: Mapping[ProposalState, str] = {
-    _S.PENDING_PROPOSAL: "nothing is proposed; the next cycle that plans something offers it",
-    _S.PROPOSAL_READY: "a proposal waits for `approve`; cycles measure and report, and leave it as it is",
-    _S.REBALANCING: "the approved moves are being written, `limits.maxMovesInFlight` at a time",
-    _S.READY: "all moves have landed; the next cycle that plans something offers it",
-    _S.NOT_READY: "all moves have ended, and some failed; the next cycle that plans something offers it",
-    _S.STOPPED: "no move is written and none is proposed until `refresh`; pending moves land or are withdrawn",
-}
-"""What each state means to a person."""
-
-
 def after(state: ProposalState, event: Event) -> ProposalState | None:
     """The state after `event` in `state`; None without a transition."""
     return TRANSITIONS[state].get(event)
