@@ -204,7 +204,8 @@ def test_brokers_are_measured_a_window_after_the_last_landing_and_only_once() ->
 
 
 @pytest.mark.parametrize(
-    ("written", "outcome", "disturbs"), [(True, None, True), (False, Reason.LANDED, True), (False, Reason.NOT_APPROVED, False)]
+    ("written", "outcome", "disturbs"),
+    [(True, None, True), (False, Reason.LANDED, True), (False, Reason.NOT_APPROVED, False)],
 )
 def test_only_a_later_move_that_was_made_disturbs_the_result(
     *, written: bool, outcome: Reason | None, disturbs: bool
