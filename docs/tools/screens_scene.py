@@ -14,6 +14,7 @@ from trimtab_operator.decision_log.build import decision_record
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
+from trimtab_operator.kube.records import BundleRecord, bundle_record
 from trimtab_operator.loop.gates import Gate
 from trimtab_operator.loop.preview import Preview
 from trimtab_operator.observe.snapshot import Snapshot
@@ -81,7 +82,8 @@ class Scene:
     def foreseen(self) -> Preview:
         """The result of `trimtab plan`."""
         found = decide(self.load, self.settings.pair, self.settings.limits, Memory(), np.random.default_rng(1))
-        return Preview(self.settings, Snapshot(self.load, {}), found.plan, None, Gate(DryRunActuator()))
+        records = {name: _record(name) for name in self.load.bundles.names}
+        return Preview(self.settings, Snapshot(self.load, records), found.plan, None, Gate(DryRunActuator()))
 
     @cached_property
     def result(self) -> CycleResult:
@@ -186,3 +188,9 @@ def usage(broker: SimulatedBrokerLoad) -> tuple[float, float, float, float]:
     network = (sum(load.throughput_in for load in loads), sum(load.throughput_out for load in loads))
     shares = (cores / shape.cores, broker.memory(0.0) / shape.memory, network[0] / NIC, network[1] / NIC)
     return (100 * shares[0], 100 * shares[1], 100 * shares[2], 100 * shares[3])
+
+
+def _record(bundle: str) -> BundleRecord:
+    """The Bundle object of a bundle in Pulsar's spelling; only its name matters here."""
+    metadata = {"name": bundle_name(*parse_pulsar_bundle(bundle)), "generation": 1, "resourceVersion": "1"}
+    return bundle_record({"metadata": metadata, "spec": {"topicNamespace": "", "range": {"lower": "", "upper": ""}}})

@@ -61,7 +61,7 @@ def test_a_table_tells_what_moves_where_and_why(env: PolicyEnvironment, planned:
     assert lines[0] == "main makes 4 moves"
     assert lines[1] == "CPU of the brokers: 20 % to 80 %, then 40 % to 40 %"
     assert "80.0 -> 40.0 %" in shown
-    assert any("public/a/0x00000000_0x20000000" in line and "a -> " in line for line in lines)
+    assert any("public-a-0x00000000-0x20000000" in line and "a -> " in line for line in lines)
     assert all("Overloaded" in line for line in lines if "a -> " in line)
     assert max(map(len, lines)) <= 100
 

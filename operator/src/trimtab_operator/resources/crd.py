@@ -167,8 +167,18 @@ BALANCING_POLICY = Kind(
             description="Moves that are proposed, or that were planned last and have not landed",
         ),
         Column("In Flight", ".status.inFlight", "integer", description="Pending moves"),
-        Column("CPU Low", ".status.proposal.cpuBefore.lowest", "number", description="CPU % of the least used broker"),
-        Column("CPU High", ".status.proposal.cpuBefore.highest", "number", description="CPU % of the most used broker"),
+        Column(
+            "CPU Low",
+            ".status.proposal.cpuBefore.lowest",
+            "number",
+            description="CPU % of the least used broker, before the proposal",
+        ),
+        Column(
+            "CPU High",
+            ".status.proposal.cpuBefore.highest",
+            "number",
+            description="CPU % of the most used broker, before the proposal",
+        ),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
         Column(
             "Better",

@@ -120,16 +120,17 @@ def _broker(plan: Plan, row: int) -> dict[str, Any]:
 
 def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str = "") -> None:
     """Print a summary, then brokers, splits, moves, and what is held back. headline: empty for the usual one."""
-    plan = foreseen.plan
+    plan, records = foreseen.plan, foreseen.snapshot.records
+    names = {bundle: record.name for bundle, record in records.items()}
     screen.print(Text(headline or _headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
     print_grid(screen, _brokers_grid(plan))
     if plan.splits:
-        print_grid(screen, _splits_grid(plan))
+        print_grid(screen, _splits_grid(plan, names))
     if plan.moves:
-        print_grid(screen, _moves_grid(plan))
+        print_grid(screen, _moves_grid(plan, names))
     if plan.held_back:
-        print_grid(screen, _held_grid(plan))
+        print_grid(screen, _held_grid(plan, names))
 
 
 _SHOWN_ONLY = {
@@ -179,10 +180,10 @@ def _change(before: float, after: float) -> Text:
     return Text(f"{before:.1f} -> {after:.1f} %", style="green" if after < before else "yellow")
 
 
-def _moves_grid(plan: Plan) -> Grid:
+def _moves_grid(plan: Plan, names: Mapping[str, str]) -> Grid:
     rows = [
         (
-            move.bundle,
+            names[move.bundle],
             f"{move.source or '(no owner)'} -> {move.destination}",
             f"{move.load:.1f} %" if math.isfinite(move.load) else "unknown",
             str(move.reason),
@@ -192,10 +193,10 @@ def _moves_grid(plan: Plan) -> Grid:
     return Grid("Moves", ("Bundle", "Source -> destination", "CPU", "Reason"), rows, ("CPU",))
 
 
-def _splits_grid(plan: Plan) -> Grid:
+def _splits_grid(plan: Plan, names: Mapping[str, str]) -> Grid:
     rows = [
         (
-            split.bundle,
+            names[split.bundle],
             str(len(split.boundaries) + 1),
             ", ".join(split.destinations) or f"{split.source} keeps all",
             str(split.reason),
@@ -205,6 +206,9 @@ def _splits_grid(plan: Plan) -> Grid:
     return Grid("Splits", ("Bundle", "Children", "Owners", "Reason"), rows)
 
 
-def _held_grid(plan: Plan) -> Grid:
-    rows = [(str(held.reason), held.subject or "the cluster", held.detail) for held in plan.held_back]
+def _held_grid(plan: Plan, names: Mapping[str, str]) -> Grid:
+    rows = [
+        (str(held.reason), names.get(held.subject, held.subject) or "the cluster", held.detail)
+        for held in plan.held_back
+    ]
     return Grid("Held back", ("Reason", "Of", "Why"), rows)
