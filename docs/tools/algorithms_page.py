@@ -25,7 +25,6 @@ from trimtab_lab.simulation import (
 from trimtab_lab.simulation.compare import SEED
 from trimtab_strategies import registry
 from trimtab_strategies.model.plan import counted
-from trimtab_strategies.params import Compatibility
 
 SHOWN: Mapping[str, tuple[str, str]] = {
     "Trim": (
@@ -118,9 +117,7 @@ def _scenario(title: str) -> Scenario:
 @cache
 def _outcome(name: str, *, guarded: bool) -> SimulationResult:
     """A run of a shedder with its usual placement."""
-    compatible = "compatibility" in registry.SHEDDERS[name].params.model_fields
-    value = (Compatibility.CORRECTED if guarded else Compatibility.JAVA) if compatible else None
-    return played(_scenario(SHOWN[name][0]), Contender(name, value, guarded), SEED)
+    return played(_scenario(SHOWN[name][0]), Contender(name, guarded), SEED)
 
 
 def _shedder_drawing(name: str) -> str:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from small_worlds import RNG
-from trimtab_lab.simulation import USUAL_PLACEMENTS, UnderTrimtab, build, contender, contenders, named, played, shown
-from trimtab_lab.simulation.contenders import FALLBACK, UnknownContenderError
+from trimtab_lab.simulation import USUAL_PLACEMENTS, UnderTrimtab, build, contender, named, played, shown
+from trimtab_lab.simulation.contenders import UnknownContenderError
 from trimtab_strategies import registry
 
 
 def test_every_customary_placement_exists() -> None:
-    assert {FALLBACK, *USUAL_PLACEMENTS.values()} <= set(registry.PLACEMENTS)
-    assert {who.placement for who in contenders()} <= set(registry.PLACEMENTS)
+    assert set(USUAL_PLACEMENTS) == set(registry.SHEDDERS)
+    assert {who.placement for who in shown()} <= set(registry.PLACEMENTS)
 
 
 def test_each_baseline_takes_part_as_pulsar_runs_it_and_under_trimtab() -> None:

@@ -14,7 +14,6 @@ from trimtab_lab.simulation.contenders import (
     Contender,
     SimulationResult,
     contender,
-    contenders,
     played,
     shown,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "build",
     "catalogue",
     "contender",
-    "contenders",
     "load",
     "named",
     "parsed",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,9 +28,6 @@ USUAL_PLACEMENTS: Mapping[str, str] = {
     "WeightedBalancer": "LeastResourceUsageWithWeight",
 }
 """The usual placement of each shedder; for Pulsar's, the one that its documentation recommends."""
-
-FALLBACK = "LeastResourceUsageWithWeight"
-"""The placement for shedders without a row of their own."""
 
 OURS = ("Trim",)
 """Shedders that only Trimtab can run."""
@@ -58,12 +55,11 @@ class Player(Protocol):
 class Contender:
     """A shedder with its placement.
 
-    compatibility: None for strategies without that parameter. guarded: under Trimtab's planner with its default limits;
-    otherwise as Pulsar runs it.
+    guarded: under Trimtab's planner with its default limits, and with corrected decisions; otherwise as Pulsar runs it,
+    with original ones.
     """
 
     shedder: str
-    compatibility: Compatibility | None
     guarded: bool
 
     @property
@@ -73,8 +69,8 @@ class Contender:
 
     @property
     def placement(self) -> str:
-        """The placement of the same name, or the usual one."""
-        return self.shedder if self.shedder in registry.PLACEMENTS else USUAL_PLACEMENTS.get(self.shedder, FALLBACK)
+        """The usual placement of the shedder."""
+        return USUAL_PLACEMENTS[self.shedder]
 
     def decider(self, world: World) -> Decider:
         """A new decider without memory."""
@@ -84,8 +80,9 @@ class Contender:
         return UnderTrimtab(pair) if self.guarded else AsPulsar(pair)
 
     def _params(self, model: type[StrategyParams]) -> dict[str, str]:
-        known = self.compatibility is not None and "compatibility" in model.model_fields
-        return {"compatibility": str(self.compatibility)} if known else {}
+        if "compatibility" not in model.model_fields:
+            return {}
+        return {"compatibility": str(Compatibility.CORRECTED if self.guarded else Compatibility.JAVA)}
 
     def _splitter(self, world: World) -> Splitter | None:
         """The splitter with the shedder's name, if there is one.
@@ -104,24 +101,13 @@ class Contender:
         return registry.splitter("BundleSplitterTask", limits | {"compatibility": "Corrected"})
 
 
-def contenders() -> Iterator[Contender]:
-    """Every shedder of the registry, with each value of `compatibility`, as Pulsar runs it and under Trimtab."""
-    for name, row in registry.SHEDDERS.items():
-        both: tuple[Compatibility | None, ...] = (
-            tuple(Compatibility) if "compatibility" in row.params.model_fields else (None,)
-        )
-        runners = (True,) if name in OURS else (False, True)
-        yield from (Contender(name, value, guarded) for value in both for guarded in runners)
-
-
 def shown() -> list[Contender]:
-    """The contenders in tables: as Pulsar runs them, with original decisions; under Trimtab, with corrected ones."""
-    found = []
-    for who in contenders():
-        wanted = Compatibility.CORRECTED if who.guarded else Compatibility.JAVA
-        if who.compatibility in (None, wanted):
-            found.append(who)
-    return found
+    """The contenders in tables: every shedder of the registry, as Pulsar runs it and under Trimtab."""
+    return [
+        Contender(name, guarded)
+        for name in registry.SHEDDERS
+        for guarded in ((True,) if name in OURS else (False, True))
+    ]
 
 
 def contender(name: str) -> Contender:
