@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from trimtab_lab.simulation.build import build
-from trimtab_lab.simulation.deciders import AsPulsar, Decider, UnderTrimtab, Watched, Watcher
+from trimtab_lab.simulation.deciders import AsPulsar, Decider, UnderTrimtab, Watcher
 from trimtab_lab.simulation.run import Record, run
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore, score
@@ -133,8 +133,5 @@ class SimulationResult:
 def played(scenario: Scenario, who: Player, seed: int, watcher: Watcher | None = None) -> SimulationResult:
     """Run one contender in a scenario. With the same seed, all contenders run in the same world."""
     world = build(scenario, np.random.default_rng(seed))
-    decider = who.decider(world)
-    if watcher is not None:
-        decider = Watched(decider, watcher)
-    record = run(world, decider, np.random.default_rng(seed))
+    record = run(world, who.decider(world), np.random.default_rng(seed), watcher)
     return SimulationResult(record, score(record, scenario.event, scenario.goal))

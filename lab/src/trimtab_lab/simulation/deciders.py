@@ -47,24 +47,6 @@ class Watcher(Protocol):
 
 
 @dataclass
-class Watched:
-    """A decider that shows each round to a watcher."""
-
-    decider: Decider
-    watcher: Watcher
-
-    def decide(self, cluster: ClusterLoad, rng: np.random.Generator, *, drains: Drains = NO_DRAINS) -> Orders:
-        """See `Decider`."""
-        orders = self.decider.decide(cluster, rng, drains=drains)
-        self.watcher.see(cluster, orders)
-        return orders
-
-    def forget(self) -> None:
-        """See `Decider`."""
-        self.decider.forget()
-
-
-@dataclass
 class AsPulsar:
     """Runs a pair as the leader of Pulsar's modular manager does.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab_lab.simulation.deciders import Decider
+from trimtab_lab.simulation.deciders import Decider, Watcher
 from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.served_load import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.shown_metrics import ShownMetrics
@@ -54,12 +54,12 @@ class Record:
     owned: float
 
 
-def run(world: World, decider: Decider, rng: np.random.Generator) -> Record:
-    """Let `decider` balance `world` from its first round to its last."""
+def run(world: World, decider: Decider, rng: np.random.Generator, watcher: Watcher | None = None) -> Record:
+    """Let `decider` balance `world` from its first round to its last. watcher: sees each round."""
     (chance,) = rng.spawn(1)
     loop = _Loop(world, chance)
     for step in range(world.rounds):
-        loop.run_round(step, decider, rng)
+        loop.run_round(step, decider, rng, watcher)
     return loop.record()
 
 
@@ -113,8 +113,8 @@ class _Loop:
             owned=self.owned / len(self.world.owner),
         )
 
-    def run_round(self, step: int, decider: Decider, rng: np.random.Generator) -> None:
-        """Play one round."""
+    def run_round(self, step: int, decider: Decider, rng: np.random.Generator, watcher: Watcher | None) -> None:
+        """Play one round, and show it to the watcher."""
         world, state = self.world, self.state
         state.serving[(state.serving >= 0) & ~world.present[step][state.serving]] = -1
         served = serve(world, step, state)
@@ -129,6 +129,8 @@ class _Loop:
             decider.forget()
         cluster = self.ring.add(self.metrics.snapshot(step, state, served, owner, moving))
         orders = decider.decide(cluster, rng, drains=self._rollout(step))
+        if watcher is not None:
+            watcher.see(cluster, orders)
         state.since += 1
         state.gap[:] = 0
         parted = self._split(step, orders.splits)
