@@ -11,7 +11,8 @@ from rich.console import Console
 
 from trimtab_lab.simulation import Orders, contender, named, played
 from trimtab_lab.simulation.batch import Task
-from trimtab_lab.simulation.live import LiveBars, bar, brokers, busiest
+from trimtab_lab.simulation.live import LiveBars, bar, brokers
+from trimtab_strategies.counterfactual.imbalance import busiest
 from trimtab_strategies.model import ClusterLoad
 
 
@@ -44,9 +45,9 @@ def test_a_watcher_sees_every_round_and_changes_nothing() -> None:
 def test_a_broker_that_is_away_has_no_figure() -> None:
     clusters = watched("lost-broker")
 
-    assert not np.isnan(busiest(clusters[0])).any()
-    assert np.isnan(busiest(clusters[10])).sum() == 1
-    assert 40 < busiest(clusters[0]).max() < 60
+    assert not np.isnan(busiest(clusters[0].brokers)).any()
+    assert np.isnan(busiest(clusters[10].brokers)).sum() == 1
+    assert 40 < busiest(clusters[0].brokers).max() < 60
 
 
 @pytest.mark.parametrize(("percent", "style"), [(20, "green"), (70, "yellow"), (84.9, "yellow"), (85, "red")])

@@ -219,7 +219,7 @@ class PolicyReplay:
     ) -> None:
         """Make the splits of a cycle, and note what they cost."""
         if phase is ReplayPhase.COUNTED:
-            self.trace.note_divided(*replayed_splits.modelled(cycle))
+            self.trace.divided.append(replayed_splits.modelled(cycle))
         for split in splits:
             parts = replayed_splits.made(split, cycle)
             self._owners.divide(split.bundle, parts, split.destinations)

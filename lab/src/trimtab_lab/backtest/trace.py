@@ -38,15 +38,6 @@ class Change(NamedTuple):
     gap: float
 
 
-class NotedSplit(NamedTuple):
-    """A split at `at` (epoch s). clients: how many it disconnected, NaN unknown. gap: seconds, as in `Change`."""
-
-    at: float
-    bundle: str
-    clients: float
-    gap: float
-
-
 @dataclass(frozen=True, slots=True)
 class NamespaceFigures:
     """What a replay cost one namespace.
@@ -100,8 +91,10 @@ class Trace:
     """A replay, cycle by cycle.
 
     times: (k) epoch seconds. usage: for each cycle the usage of each broker's busiest resource, percent, in the order
-    of `brokers`; NaN for a broker that is not ready or not schedulable, or whose usage is not known. lost: epoch
-    seconds and names of brokers that were gone then, and had not been drained.
+    of `brokers`; NaN for a broker that is not ready or not schedulable, or whose usage is not known. splits: clients
+    and gap of each split, as in `Change`. divided: for each cycle the ratios 0-1 of its work in parts of splits, and in
+    parts whose shares are a guess. lost: epoch seconds and names of brokers that were gone then, and had not been
+    drained.
     """
 
     times: list[float] = field(default_factory=list)
@@ -110,7 +103,7 @@ class Trace:
     measured: list[float] = field(default_factory=list)
     clients: list[float] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    splits: list[NotedSplit] = field(default_factory=list)
+    splits: list[tuple[float, float]] = field(default_factory=list)
     divided: list[tuple[float, float]] = field(default_factory=list)
     lost: list[tuple[float, str]] = field(default_factory=list)
 
@@ -143,14 +136,10 @@ class Trace:
         """Add a split of a bundle in `cluster`. Its clients are cut once; parts that leave are moves without cost."""
         clients = float(cluster.bundles.sessions[cluster.bundles.index[split.bundle]])
         gap = cluster.publish_gaps.get(split.bundle.rpartition("/")[0], USUAL_GAP)
-        self.splits.append(NotedSplit(cluster.now, split.bundle, clients, gap))
+        self.splits.append((clients, gap))
         for part, broker in zip(parts, split.destinations or (split.source,) * len(parts), strict=True):
             if broker != split.source:
                 self.changes.append(Change(cluster.now, part, split.source, broker, 0.0, 0.0))
-
-    def note_divided(self, divided: float, guessed: float) -> None:
-        """Add the ratios 0-1 of a cycle's work in parts of splits, and in parts whose shares are a guess."""
-        self.divided.append((divided, guessed))
 
     def ranges(self) -> FloatArray:
         """(k,) points between the busiest and the idlest broker; NaN where fewer than two are known."""
@@ -174,13 +163,13 @@ class Trace:
         hot = sum(float((usage > HOT).sum()) * each for usage, each in zip(self.usage, seconds, strict=True)) / 60
         times = Counter(change.bundle for change in self.changes)
         clients = float(np.nanmean(self.clients)) if np.isfinite(self.clients).any() else float("nan")
-        lost = float(np.nansum([*(move.clients for move in self.changes), *(split.clients for split in self.splits)]))
+        lost = float(np.nansum([*(move.clients for move in self.changes), *(clients for clients, _ in self.splits)]))
         divided, guessed = np.transpose(self.divided) if self.divided else np.zeros((2, len(seconds)))
         return Figures(
             moves=len(self.changes),
             again=sum(count - 1 for count in times.values()),
             cut=100 * lost / clients if clients > 0 else float("nan"),
-            silent=sum(move.gap for move in self.changes) + sum(split.gap for split in self.splits),
+            silent=sum(move.gap for move in self.changes) + sum(gap for _, gap in self.splits),
             area=_mean(ranges, weight),
             within=_quantile(ranges[known], weight[known], 0.95),
             worst=worst,

@@ -15,9 +15,8 @@ from rich.text import Text
 from trimtab_lab.simulation.batch import Task
 from trimtab_lab.simulation.deciders import Orders, Watcher
 from trimtab_lab.simulation.score import OVERLOADED
+from trimtab_strategies.counterfactual.imbalance import busiest
 from trimtab_strategies.model import ClusterLoad, counted
-from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.usage import MOVING, measured_percent
 
 EVERY = 0.1
 """Minimum seconds between two pictures. Drawing one takes a few milliseconds."""
@@ -91,7 +90,7 @@ def brokers(cluster: ClusterLoad, width: int, height: int) -> Table:
     """A bar for each broker, in as many columns as `height` lines require and `width` characters allow."""
     cells = [
         Text.assemble(f"{name} ", bar(percent))
-        for name, percent in zip(cluster.brokers.names, busiest(cluster).tolist(), strict=True)
+        for name, percent in zip(cluster.brokers.names, busiest(cluster.brokers).tolist(), strict=True)
     ]
     widest = max(map(len, cells), default=1)
     columns = max(1, min(ceil(len(cells) / max(1, height)), width // (widest + 2)))
@@ -103,15 +102,6 @@ def brokers(cluster: ClusterLoad, width: int, height: int) -> Table:
     if len(shown) < len(cells):
         table.add_row(Text(f"and {counted(len(cells) - len(shown), 'more broker')}", style="dim"))
     return table
-
-
-def busiest(cluster: ClusterLoad) -> FloatArray:
-    """Percent (n,) of each broker's most used resource, as the metrics show it; NaN where nothing is known."""
-    percent = measured_percent(cluster.brokers.usage, cluster.brokers.limit)[:, MOVING]
-    known = ~np.isnan(percent).all(axis=1)
-    found = np.full(len(percent), np.nan)
-    found[known] = np.nanmax(percent[known], axis=1)
-    return found
 
 
 def bar(percent: float) -> Text:

@@ -27,6 +27,7 @@ from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
 from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import sampled
+from trimtab_strategies.usage import sum_by_broker
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class RecordedCycle:
         if not len(moved):
             return brokers
         amounts, n = np.column_stack([self.wanted[moved], self.work[moved]]), len(brokers)  # of each bundle
-        shift = _sums(owner[moved], amounts, n) - _sums(then[moved], amounts, n)
+        shift = sum_by_broker(owner[moved], amounts, n) - sum_by_broker(then[moved], amounts, n)
         usage, traffic = brokers.usage.copy(), np.maximum(brokers.traffic + shift[:, :4], 0)
         limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
         most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit
@@ -78,15 +79,6 @@ class RecordedCycle:
         if there.all() or not self._all_work > 0:
             return 1.0
         return float(self.work[there].sum()) / self._all_work
-
-
-def _sums(owner: IntArray, amounts: FloatArray, brokers: int) -> FloatArray:
-    """Sums (n, k) of `amounts` (m, k) by owner; bundles without an owner are left out."""
-    k = amounts.shape[1]
-    places = (owner + 1)[:, np.newaxis] * k + np.arange(k)
-    sums = np.bincount(places.ravel(), weights=amounts.ravel(), minlength=(brokers + 1) * k)
-    of_brokers: FloatArray = sums.astype(np.float64, copy=False).reshape(brokers + 1, k)[1:]
-    return of_brokers
 
 
 @dataclass

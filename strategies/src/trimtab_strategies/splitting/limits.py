@@ -177,12 +177,22 @@ class Inside:
         return shares
 
 
-def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """The boundaries of a bundle (row) by `params.algorithm`; None or empty: no boundary. Only known topics count."""
+def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
+    """Boundaries that divide a bundle (row), by `params.algorithm`; None if there are none, or one is not inside."""
     _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
     if params.algorithm is SplitAlgorithm.RANGE:
-        return range_equally_divide(lower, upper)
-    topics = inside.of(bundle)
+        return range_equally_divide(lower, upper) if can_split(lower, upper) else None  # the middle is always inside
+    found = _between_topics(inside, inside.of(bundle), params)
+    if found is None or not len(found):
+        return None
+    try:
+        return checked(lower, upper, found)
+    except InvalidBoundaryError:
+        return None
+
+
+def _between_topics(inside: Inside, topics: IntArray, params: PulsarSplitParams) -> IntArray | None:
+    """Boundaries between topics (rows), which may not be strictly inside their bundle; None or empty: no boundary."""
     places = inside.cluster.topics.place[topics]
     if params.algorithm is SplitAlgorithm.TOPIC_COUNT:
         return topic_count_equally_divide(places)
@@ -197,17 +207,3 @@ def pulsar_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) ->
         difference=params.flow_difference,
         compatibility=params.compatibility,
     )
-
-
-def valid_boundaries(inside: Inside, bundle: int, params: PulsarSplitParams) -> IntArray | None:
-    """`pulsar_boundaries` if they divide the bundle; None if there are none, or one is not strictly inside."""
-    _, lower, upper = parse_bundle(inside.cluster.bundles.names[bundle])
-    if params.algorithm is SplitAlgorithm.RANGE:
-        return range_equally_divide(lower, upper) if can_split(lower, upper) else None  # the middle is always inside
-    found = pulsar_boundaries(inside, bundle, params)
-    if found is None or not len(found):
-        return None
-    try:
-        return checked(lower, upper, found)
-    except InvalidBoundaryError:
-        return None
