@@ -30,7 +30,9 @@ def isolation_problems(brokers: tuple[str, ...], policies: Mapping[str, Namespac
 
 def _own_problems(isolation: Isolation) -> Iterator[str]:
     """What is wrong with a policy, whatever the brokers are."""
-    yield from _malformed((*isolation.primary, *isolation.secondary))
+    for pattern in (*isolation.primary, *isolation.secondary):
+        if what := problem(pattern):
+            yield f"isolation pattern {pattern!r} {what}"
     for pattern in isolation.primary:
         if pattern in isolation.secondary:
             yield f"isolation pattern {pattern!r} is primary and secondary: leave it in one of the two lists"
@@ -38,12 +40,6 @@ def _own_problems(isolation: Isolation) -> Iterator[str]:
         yield "the isolation policy has no pattern, so no broker may have its bundles: add one, or remove the policy"
     if isolation.min_available < 0:
         yield f"isolation min_available is {isolation.min_available}: use 0 (never fail over) or more"
-
-
-def _malformed(patterns: tuple[str, ...]) -> Iterator[str]:
-    for pattern in patterns:
-        if what := problem(pattern):
-            yield f"isolation pattern {pattern!r} {what}"
 
 
 @dataclass(frozen=True, slots=True)

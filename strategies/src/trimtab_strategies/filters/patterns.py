@@ -92,20 +92,15 @@ def _read(pattern: str) -> Matcher | str:
     try:
         signs = _signs_of(pattern)
         part = _PatternReader(signs).whole(re.compile(pattern).flags & _KEPT)
-        _check_steps(steps_of(part))
+        steps = steps_of(part)
     except _UnsupportedError as error:
         return str(error)
     except (re.error, OverflowError, RecursionError) as error:
         return f"is not a regular expression ({error}): correct it"
-    return Matcher(part)
-
-
-def _check_steps(steps: int) -> None:
     if steps > LARGEST:
-        raise _UnsupportedError(
-            f"takes {steps} steps with its repetitions written out, at most {LARGEST} are allowed: "
-            "lower their bounds, or use * or +"
-        )
+        written = f"takes {steps} steps with its repetitions written out, at most {LARGEST} are allowed"
+        return f"{written}: lower their bounds, or use * or +"
+    return Matcher(part)
 
 
 def _signs_of(pattern: str) -> list[str]:

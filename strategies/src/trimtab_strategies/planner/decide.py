@@ -16,7 +16,6 @@ from trimtab_strategies.model import (
     RESOURCES,
     VERDICTS,
     ClusterLoad,
-    Considered,
     Decision,
     Doubt,
     HeldBack,
@@ -161,7 +160,7 @@ def _decide(
     placing = MovePlanner(landed, choosing, allowed, limits, caps, predicted, rng, draining.memory)
     shedder = resting(pair.shedder, allowed, drains, division.moved)
     shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
-    names = cluster.brokers.names
+    names, sources = cluster.brokers.names, [unload.broker for unload in shedding.unloads]
     plan = Plan(
         moves=(*moves, *shed_moves),
         held_back=(
@@ -178,16 +177,12 @@ def _decide(
         splits=division.splits,
         target_weights=shedding.target_weights,
         carried=shedding.carried,
-        considered=_considered(placing, shedding) if audited else NOTHING_CONSIDERED,
+        considered=placing.notes.considered(sources, shedding.held_back) if audited else NOTHING_CONSIDERED,
         cause=shedding.cause if shed_moves else "",
         verdict=None if shed_moves else _verdict((*shedding.held_back, *placing.held_back())),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
-
-
-def _considered(placing: MovePlanner, shedding: Shedding) -> Considered:
-    return placing.notes.considered([unload.broker for unload in shedding.unloads], shedding.held_back)
 
 
 def _verdict(held_back: Sequence[HeldBack]) -> HeldBack | None:

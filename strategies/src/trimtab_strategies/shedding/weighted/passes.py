@@ -337,7 +337,8 @@ def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
     checks after every pair, accepted or not, whether the source is balanced. A refused pair changes nothing, so this
     check matters only for the first pair.
     """
-    if hopeless(aim.between(ledger, source, destination), ledger.ranked(source).weights, _weights(ledger, destination)):
+    of_source, of_destination = (ledger.ranked(consumer).weights for consumer in (source, destination))
+    if hopeless(aim.between(ledger, source, destination), of_source, of_destination):
         return
     heavy, light = ledger.swappable(source, destination), ledger.swappable(destination, source)
     back, back_weights = light.tasks, light.weights
@@ -357,7 +358,3 @@ def _swap(ledger: Ledger, aim: Aim, source: int, destination: int) -> None:
         back, back_weights = np.delete(back, column), np.delete(back_weights, column)
         if _balanced(ledger, aim, source):
             return
-
-
-def _weights(ledger: Ledger, consumer: int) -> FloatArray:
-    return ledger.ranked(consumer).weights
