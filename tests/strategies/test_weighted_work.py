@@ -261,14 +261,6 @@ def test_lowered_limit_evicts_in_the_corrected_form_only() -> None:
     assert Counter(held[0] for held in found.assignments.values()) == {"a": 2, "b": 2}
 
 
-def test_corrected_profiles_start_at_their_first_report_and_outlast_a_silence() -> None:
-    before = Profiles({"g.t$old": Profile(5.0, 7.0)}, 0.0)
-
-    found = rebuilt(before, {"c": NodeLoad(ops={"g.t$new": 40.0})}, 30_000, 900_000, Compatibility.CORRECTED)
-
-    assert found.of == {"g.t$old": Profile(5.0, 7.0), "g.t$new": Profile(40.0)}
-
-
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [

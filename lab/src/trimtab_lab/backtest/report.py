@@ -237,17 +237,13 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
         if math.isnan(mine.within) or math.isnan(theirs.within)
         else f"the brokers within {mine.within:.0f} points instead of {theirs.within:.0f}"
     )
-    return f"{one.name}: {_moves(mine)} instead of {theirs.moves} ({other.name}), {within}{cut}."
+    return f"{one.name}: {counted(mine.moves, 'move')} instead of {theirs.moves} ({other.name}), {within}{cut}."
 
 
 def splits_line(name: str, found: Figures) -> str:
     """The sentence that says how many splits a policy made, and how much of the result depends on them."""
     made, inside = counted(found.splits, "split"), f"{found.divided:.0%} of the work was in their parts"
     return f"{name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."
-
-
-def _moves(figures: Figures) -> str:
-    return "1 move" if figures.moves == 1 else f"{figures.moves} moves"
 
 
 def _percent(figures: Figures) -> str:

@@ -272,13 +272,7 @@ def run(state: HermesState, cycle: HermesCycle, rules: Rules, window: float) -> 
     """
     active = set(cycle.consumers)
     loads = {name: load for name, load in cycle.loads.items() if name in active}
-    profiles = rebuilt(state.profiles, loads, cycle.now, window, rules.compatibility)
-    if rules.compatibility is Compatibility.CORRECTED:
-        # `rebuilt` has kept profiles that no report updates. Drop those of removed subscriptions.
-        wanted = set(cycle.subscriptions)
-        profiles = Profiles(
-            {name: profile for name, profile in profiles.of.items() if name in wanted}, profiles.updated
-        )
+    profiles = rebuilt(state.profiles, loads, cycle.now, window)
     holders = {name: [c for c in held if c in active] for name, held in state.assignments.items()}
     work = Workload(cycle.now, cycle.subscriptions, cycle.consumers, cycle.constraints, holders, profiles.of, loads)
     decided = balance(work, rules, state.scores)

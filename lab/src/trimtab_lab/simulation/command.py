@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from trimtab_lab.backtest.command import count
 from trimtab_lab.simulation.compare import COLUMNS, Outcome, intervals, outcomes
 from trimtab_lab.simulation.contenders import Player, UnknownContenderError, contender, played, shown
 from trimtab_lab.simulation.scenario import InvalidScenarioError, Scenario, catalogue, load
@@ -71,9 +72,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         default="",
         help="other strategies, separated by commas, or `all`; Shedder/Pulsar runs the shedder as Pulsar does",
     )
-    parser.add_argument("--seeds", type=_positive, default=5, help="number of runs of each strategy (default 5)")
+    parser.add_argument("--seeds", type=count, default=5, help="number of runs of each strategy (default 5)")
     parser.add_argument("--first-seed", type=int, default=1, help="seed of the first run (default 1)")
-    parser.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="processes (default: all cores)")
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument(
         "--columns", metavar="NAMES", type=_columns, help="comma-separated columns of the table; `all` (default: seven)"
     )
@@ -84,13 +85,6 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--record", metavar="DIR", help="write one strategy's run in one scenario as a history for `trimtab backtest`"
     )
     add_output_option(parser, shapes=("table", "json"))
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is below 1")
-    return number
 
 
 def _columns(text: str) -> list[str]:

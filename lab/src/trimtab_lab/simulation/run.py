@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from trimtab_lab.simulation.run_bundles import RunBundles
 from trimtab_lab.simulation.served_load import latency, pressure, serve, serve_before, usage
 from trimtab_lab.simulation.shown_metrics import ShownMetrics
 from trimtab_lab.simulation.world import MINUTE, World
+from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Reason, Split, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.drain import NO_DRAINS, Drains
@@ -80,7 +80,7 @@ class _Loop:
         self.state, self.metrics, self.ring = RunBundles.of(world), ShownMetrics(world), SampleRing(averaged=True)
         self.landing: list[_Landing] = []
         self.rows = {name: row for row, name in enumerate(world.brokers)}
-        self.allowed = allowed_brokers(world)
+        self.allowed = _isolated(world)
         self.recent: deque[FloatArray] = deque(maxlen=world.metrics.bundles_late + 1)
         for minute in range(len(world.before)):
             served = serve_before(world, minute, self.state)
@@ -243,12 +243,11 @@ class _Loop:
         self.pressure.append(np.where(there, now, np.nan))
 
 
-def allowed_brokers(world: World) -> BoolArray:
+def _isolated(world: World) -> BoolArray:
     """Which brokers each namespace is isolated to, (namespaces, n)."""
+    rules = IsolationRules(world.brokers, world.policies)
     allowed = np.ones((len(world.namespaces), len(world.brokers)), dtype=bool)
     for row, space in enumerate(world.namespaces):
-        policy = world.policies.get(space)
-        if policy is not None and policy.isolation is not None:
-            patterns = policy.isolation.primary
-            allowed[row] = [any(re.fullmatch(p, name) for p in patterns) for name in world.brokers]
+        if (hosts := rules.of(space)) is not None:
+            allowed[row] = hosts.primary
     return allowed

@@ -20,8 +20,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trimtab_strategies.params import Compatibility
-
 NEVER = -math.inf
 """The instant (ms) of an event that has not happened."""
 
@@ -166,25 +164,13 @@ def _since(last: float, now: float) -> float:
     return math.inf if last == NEVER else now - last
 
 
-def rebuilt(
-    before: Profiles,
-    loads: Mapping[str, NodeLoad],
-    now: float,
-    window: float,
-    compatibility: Compatibility = Compatibility.JAVA,
-) -> Profiles:
-    """The profiles after the reports (`loads`) of the active consumers; `window` is in ms.
-
-    Corrected: a subscription that is new to the store starts at its first report. A subscription without a report keeps
-    its profile, because it is moving between two consumers.
-    """
-    corrected = compatibility is Compatibility.CORRECTED
+def rebuilt(before: Profiles, loads: Mapping[str, NodeLoad], now: float, window: float) -> Profiles:
+    """The profiles after the reports (`loads`) of the active consumers; `window` is in ms."""
     alpha = smoothing(_since(before.updated, now), window)
-    found = dict(before.of) if corrected else {}
+    found = dict[str, Profile]()
     for name, report in largest_reports(loads).items():
-        known = before.of.get(name)
-        start = report if corrected and known is None else (known or UNKNOWN_PROFILE).weight
-        found[name] = Profile(blended(start, report, alpha), (known or UNKNOWN_PROFILE).last_rebalance)
+        known = before.of.get(name, UNKNOWN_PROFILE)
+        found[name] = Profile(blended(known.weight, report, alpha), known.last_rebalance)
     return Profiles(found, now)
 
 
