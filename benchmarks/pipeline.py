@@ -19,7 +19,6 @@ bodies and finds their numbers, without Trimtab's code (`bare_fetch`). So a busy
     --on none      only without Spark: threads of the program measure
     --soak N       then N cycles without lower bounds: p50, p95, mean processor time, and memory at the start, in the
                    middle, at the end
-    --topics       only one task's part of T, in detail, and the same sums in SQL (`topics_to_bundles`)
 """
 
 from __future__ import annotations
@@ -42,7 +41,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import topics_to_bundles
 from bare_fetch import BareFetch
 from canned_prometheus import SHARDS, SIZES, START, Fleet, replaying
 from numpy_cycle import Reference
@@ -340,15 +338,11 @@ def main() -> None:
     parser.add_argument("--size", action="append", choices=SIZES, help="only this size; may be repeated")
     parser.add_argument("--on", action="append", choices=ENGINES, help="only this engine; may be repeated")
     parser.add_argument("--soak", type=int, default=0, metavar="N", help="cycles of the soak (default 0)")
-    parser.add_argument("--topics", action="store_true", help="only one task's part of T, in detail and in SQL")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
         print(json.dumps(measured(Job(**json.loads(options.job)))))
-        return
-    if options.topics:
-        topics_to_bundles.tell()
         return
     results = []
     for size, on in _wanted(options.size, options.on):
