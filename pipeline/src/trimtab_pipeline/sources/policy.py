@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +31,6 @@ from trimtab_pipeline.transform.topic_to_bundle import Summing
 from trimtab_strategies.shedding.trim.samples import CycleSamples
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
 class Turn(IntEnum):
@@ -40,117 +41,23 @@ class Turn(IntEnum):
     PAST = 2
 
 
-class Wanted(Protocol[T_co]):
-    """A measurement that waits for its turn."""
-
-    @property
-    def name(self) -> str:
-        """The name of its cycle, unique in a batch."""
-
-    @property
-    def turn(self) -> Turn:
-        """Its place in the order of waiting measurements."""
-
-    @property
-    def bundles(self) -> bool:
-        """Whether the bundles are measured, too."""
-
-    @property
-    def left(self) -> float:
-        """Seconds that it may take, waiting included."""
-
-    def prepared(self) -> PolicyCycle:
-        """The cycle to measure. Raises `OSError` when the history can't be read."""
-
-    def finished(self, measured: Measurement) -> T_co:
-        """The outcome, from what was measured."""
-
-    def failed(self) -> None:
-        """React to the failure of its batch."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class WantedCycle:
-    """A cycle, or a refresh of the brokers, that waits for its turn.
+class Wanted(Generic[T]):
+    """A measurement that waits for its turn.
 
-    asked, ends: times of its request and its deadline, in seconds of the monotonic clock. bundles: whether they are
-    measured.
+    name: the name of its cycle, unique in a batch. bundles: whether the bundles are measured, too. left: seconds that
+    it may take, waiting included.
+    prepared: returns the cycle to measure; raises `OSError` when the history can't be read. finished: returns the
+    outcome, from what was measured. failed: reacts to the failure of its batch.
     """
 
-    source: PolicySource
-    topology: Topology
-    at: float
-    asked: float
-    ends: float
-    bundles: bool = True
-
-    @property
-    def name(self) -> str:
-        """See `Wanted.name`."""
-        return self.source.name
-
-    @property
-    def turn(self) -> Turn:
-        """See `Wanted.turn`."""
-        return Turn.CYCLE if self.bundles else Turn.REFRESH
-
-    @property
-    def left(self) -> float:
-        """See `Wanted.left`."""
-        return self.ends - self.asked
-
-    def prepared(self) -> PolicyCycle:
-        """The cycle, with the last state. Raises `OSError` when the history can't be read."""
-        return self.source.cycle(self)
-
-    def finished(self, measured: Measurement) -> Observation:
-        """The observation, after it was written to the history."""
-        return self.source.finish(self, measured)
-
-    def failed(self) -> None:
-        """Have the state checked before its next use, because a cycle that read it failed."""
-        self.source.doubt()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WantedPast:
-    """The measurement of a past minute that waits for its turn. It reads no state, and its result is not stored.
-
-    cycle: its name differs from those of all other minutes.
-    """
-
-    cycle: PolicyCycle
-    bundles: bool = True
-
-    @property
-    def name(self) -> str:
-        """See `Wanted.name`."""
-        return self.cycle.name
-
-    @property
-    def turn(self) -> Turn:
-        """See `Wanted.turn`."""
-        return Turn.PAST
-
-    @property
-    def left(self) -> float:
-        """See `Wanted.left`."""
-        return self.cycle.ends - self.cycle.asked
-
-    def prepared(self) -> PolicyCycle:
-        """The cycle."""
-        return self.cycle
-
-    def finished(self, measured: Measurement) -> CycleSamples | None:
-        """What was sampled then; None if nothing was."""
-        one, at = self.cycle, self.cycle.cycle.at
-        load = snapshot(measured.brokers, measured.bundles, one.topology, one.settings, at)
-        found = CycleSamples.of(at, load.brokers, load.bundles.names, load.bundles.newest)
-        pa.default_memory_pool().release_unused()
-        return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
-
-    def failed(self) -> None:
-        """Do nothing: this measurement read no state."""
+    name: str
+    turn: Turn
+    bundles: bool
+    left: float
+    prepared: Callable[[], PolicyCycle]
+    finished: Callable[[Measurement], T]
+    failed: Callable[[], None]
 
 
 class MeasurementRunner(Protocol):
@@ -187,14 +94,14 @@ class PolicySource:
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe`. `at` is rounded to the millisecond, as in Prometheus."""
-        return self._run(self._cycles, self.wanted(topology, at, bundles=True))
+        return self._run(self._cycles, topology, at, bundles=True)
 
     def observe_brokers(self, topology: Topology, at: float) -> Future[Observation]:
         """See `LoadSource.observe_brokers`. It runs on Spark only if Spark is remote, else on a thread of this process.
 
         With a remote Spark, this process may be unable to reach Prometheus.
         """
-        return self._run(self._refreshes, self.wanted(topology, at, bundles=False))
+        return self._run(self._refreshes, topology, at, bundles=False)
 
     def observe_past(self, topology: Topology, at: float) -> Future[CycleSamples | None]:
         """See `MeasuresPast.observe_past`. None for ``bundle_metrics: statistics``: brokers keep no past statistics."""
@@ -204,35 +111,38 @@ class PolicySource:
         outcome.set_result(None)
         return outcome
 
-    def close(self) -> None:
-        """Do nothing: the threads belong to the runners."""
-
-    def doubt(self) -> None:
-        """See `WantedCycle.failed`."""
-        self._writer.doubt()
-
-    def cycle(self, wanted: WantedCycle) -> PolicyCycle:
-        """See `WantedCycle.prepared`."""
-        cycle = Cycle.of(self.name, self._settings, wanted.at)
-        return PolicyCycle(
-            cycle,
-            self._settings,
-            wanted.topology,
-            wanted.asked,
-            wanted.ends,
-            self._writer.state(wanted.at, cycle.horizon),
-            self._summing.ranges(wanted.topology) if wanted.bundles else None,
+    def wanted(self, topology: Topology, at: float, *, bundles: bool) -> Wanted[Observation]:
+        """A measurement at `at` (epoch s) that begins to wait now."""
+        at = round(at, 3)
+        return Wanted(
+            self.name,
+            Turn.CYCLE if bundles else Turn.REFRESH,
+            bundles=bundles,
+            left=self._deadline,
+            prepared=partial(self._continued, self._cycle(topology, at), bundles=bundles),
+            finished=partial(self._finished, topology, at, bundles=bundles),
+            failed=self._writer.doubt,  # the state is checked before its next use, because a cycle that read it failed
         )
 
-    def finish(self, wanted: WantedCycle, measured: Measurement) -> Observation:
-        """See `WantedCycle.finished`."""
+    def _cycle(self, topology: Topology, at: float) -> PolicyCycle:
+        """A cycle at `at` (epoch s) that is asked for now, without a last state."""
+        now = time.monotonic()
+        return PolicyCycle(Cycle.of(self.name, self._settings, at), self._settings, topology, now, now + self._deadline)
+
+    def _continued(self, one: PolicyCycle, *, bundles: bool) -> PolicyCycle:
+        """The cycle, with the last state. Raises `OSError` when the history can't be read."""
+        last = self._writer.state(one.cycle.at, one.cycle.horizon)
+        return replace(one, last=last, ranges=self._summing.ranges(one.topology) if bundles else None)
+
+    def _finished(self, topology: Topology, at: float, measured: Measurement, *, bundles: bool) -> Observation:
+        """The observation, after it was written to the history."""
         clock = [time.perf_counter()]
         load = snapshot(
             measured.brokers,
             measured.bundles,
-            wanted.topology,
+            topology,
             self._settings,
-            wanted.at,
+            at,
             reports=measured.reports,
             inside=measured.inside,
             duplicates=measured.duplicates,
@@ -240,19 +150,19 @@ class PolicySource:
         clock.append(time.perf_counter())
         seconds = {
             "prometheus": measured.reading,
-            "compute" if wanted.bundles else "align": measured.seconds - measured.reading,
+            "compute" if bundles else "align": measured.seconds - measured.reading,
         }
         seconds["align"] = seconds.get("align", 0.0) + clock[1] - clock[0]
-        signals = shown(measured.brokers, wanted.topology)
-        if not wanted.bundles:
-            self._writer.keep_refresh(load, wanted.topology, self._bounds)
+        signals = shown(measured.brokers, topology)
+        if not bundles:
+            self._writer.keep_refresh(load, topology, self._bounds)
             return Observation(load, seconds, signals)
         self._summing.saw(measured.reports.bundles)
         unwritten = self._writer.keep(
             broker_state(measured.brokers),
             measured.bundles.filter(measured.bundles["bundle"].is_valid()).select(BUNDLE_STATE.names),
             load,
-            wanted.topology,
+            topology,
             inside=measured.inside,
             bounds=self._bounds,
         )
@@ -260,39 +170,49 @@ class PolicySource:
         pa.default_memory_pool().release_unused()  # else memory fragments, and the process grows each cycle
         return Observation(load, seconds, signals, unwritten)
 
-    def wanted(self, topology: Topology, at: float, *, bundles: bool) -> WantedCycle:
-        """A measurement at `at` (epoch s) that begins to wait now."""
-        now = time.monotonic()
-        return WantedCycle(self, topology, round(at, 3), now, now + self._deadline, bundles)
+    def _wanted_past(self, topology: Topology, at: float) -> Wanted[CycleSamples | None]:
+        """The measurement of the past time `at`. It reads no state, and its result is not stored.
 
-    def _wanted_past(self, topology: Topology, at: float) -> WantedPast:
-        """The measurement of the past time `at`. Its topology has no owners: metrics show which pod served a bundle."""
-        now, settings = time.monotonic(), replace(self._settings, hot_bundles=0)
-        unowned = replace(topology, owner=np.full_like(topology.owner, -1))
-        cycle = PolicyCycle(
+        Its cycle has a name of its own, and no owners: metrics show which pod served a bundle.
+        """
+        settings, now = replace(self._settings, hot_bundles=0), time.monotonic()
+        one = PolicyCycle(
             Cycle.of(f"{self.name} at {at:.3f}", settings, at),
             settings,
-            unowned,
+            replace(topology, owner=np.full_like(topology.owner, -1)),
             now,
             now + self._deadline,
             ranges=self._summing.ranges(topology),
             past=True,
         )
-        return WantedPast(cycle)
+        return Wanted(
+            one.name,
+            Turn.PAST,
+            bundles=True,
+            left=self._deadline,
+            prepared=lambda: one,
+            finished=partial(_sampled, one),
+            failed=lambda: None,
+        )
 
-    def _run(self, runner: MeasurementRunner, wanted: WantedCycle) -> Future[Observation]:
-        if pods_of(wanted.topology):
-            return runner.run(wanted)
+    def _run(self, runner: MeasurementRunner, topology: Topology, at: float, *, bundles: bool) -> Future[Observation]:
+        if pods_of(topology):
+            return runner.run(self.wanted(topology, at, bundles=bundles))
         outcome: Future[Observation] = Future()
-        outcome.set_result(self._nothing_to_measure(wanted))
+        outcome.set_result(self._nothing_to_measure(topology, round(at, 3)))
         return outcome
 
-    def _nothing_to_measure(self, wanted: WantedCycle) -> Observation:
+    def _nothing_to_measure(self, topology: Topology, at: float) -> Observation:
         """The snapshot of a topology without any pod."""
-        cycle = PolicyCycle(
-            Cycle.of(self.name, self._settings, wanted.at), self._settings, wanted.topology, wanted.asked, wanted.ends
-        )
-        batch = Batch((cycle,), ((),))
+        batch = Batch((self._cycle(topology, at),), ((),))
         brokers = DirectStages(1, lambda: False).brokers(batch, batch.broker_reads())
-        load = snapshot(brokers, Measurement(brokers).bundles, wanted.topology, self._settings, wanted.at)
+        load = snapshot(brokers, Measurement(brokers).bundles, topology, self._settings, at)
         return Observation(load, {})
+
+
+def _sampled(one: PolicyCycle, measured: Measurement) -> CycleSamples | None:
+    """What was sampled in a past cycle; None if nothing was."""
+    load = snapshot(measured.brokers, measured.bundles, one.topology, one.settings, one.cycle.at)
+    found = CycleSamples.of(one.cycle.at, load.brokers, load.bundles.names, load.bundles.newest)
+    pa.default_memory_pool().release_unused()
+    return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
