@@ -148,9 +148,6 @@ class LoadSource(Protocol):
         No bundle of the topology is measured. The future fails like that of `observe`.
         """
 
-    def close(self) -> None:
-        """Stop the thread and everything that it runs. Idempotent."""
-
 
 @runtime_checkable
 class MeasuresPast(Protocol):

@@ -22,7 +22,6 @@ class StaticSource:
     def __init__(self, load: ClusterLoad) -> None:
         self.load = load
         self.error: SourceUnavailableError | None = None
-        self.closed = False
 
     def observe(self, topology: Topology, at: float) -> Future[Observation]:
         """The content of `load`, as of `at`."""
@@ -39,10 +38,6 @@ class StaticSource:
         else:
             outcome.set_result(Observation(self._aligned(topology, at), {"static": 0.0}))
         return outcome
-
-    def close(self) -> None:
-        """Record that the source was closed."""
-        self.closed = True
 
     def _aligned(self, topology: Topology, at: float) -> ClusterLoad:
         broker = _rows(topology.brokers, self.load.brokers.index)

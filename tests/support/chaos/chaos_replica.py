@@ -66,9 +66,6 @@ class GroundSource:
 
     observe_brokers = observe
 
-    def close(self) -> None:
-        """There is nothing to close."""
-
 
 def _seen(ground: Ground, topology: Topology, at: float) -> ClusterLoad:
     n, m = len(topology.brokers), len(topology.bundles)

@@ -11,7 +11,6 @@ from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.api import Observation
 from trimtab_pipeline.testing import StaticSources
 
 API_VERSION = "trimtab.dev/v1alpha1"
@@ -28,11 +27,6 @@ class NoSource:
         raise AssertionError("the models measure nothing")
 
     observe_brokers = observe
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    unused: Observation | None = None
 
 
 def bundle(name: str, lower: str, upper: str, owner: str, **spec: Any) -> dict[str, Any]:

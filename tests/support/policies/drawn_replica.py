@@ -35,9 +35,6 @@ class ShiftingSource:
 
     observe_brokers = observe
 
-    def close(self) -> None:
-        """There is nothing to close."""
-
 
 def _drawn(topology: Topology, at: float) -> ClusterLoad:
     n, m = len(topology.brokers), len(topology.bundles)

@@ -152,9 +152,6 @@ class PolicyEnvironment:
         """What the current `source` measures of the brokers alone."""
         return self.source.observe_brokers(topology, at)
 
-    def close(self) -> None:
-        """Do nothing: the source belongs to the test."""
-
     # -- what happens --
 
     async def reconcile(self, *, after: float = 0.0) -> None:

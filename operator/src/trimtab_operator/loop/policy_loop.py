@@ -146,7 +146,6 @@ class PolicyLoop:
         if cluster.policies.wakers.get(self.name) is self.wake:
             del cluster.policies.wakers[self.name]
             cluster.leave(self.name)
-        self.sources.close()
 
     async def _rest(self, stopped: asyncio.Event) -> None:
         """Wait until there is something to do, and a moment longer, so that a burst of changes causes one reconcile."""

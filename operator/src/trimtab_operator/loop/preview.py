@@ -10,8 +10,7 @@ For a policy in mode Shadow it shows what the next cycle would do with the virtu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,13 +63,13 @@ async def preview(
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
-    async with _policy_run(cluster, policy, instead) as (run, stored):
-        phase = phase_of(facts_of(cluster, run.settings, run.state))
-        refused = phase.held if phase.action in REFUSED else None
-        snapshot = await observe(cluster, run)
-        snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
-        plan = decided.decision.plan
-        return Preview(run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run))
+    run, stored = await _policy_run(cluster, policy, instead)
+    phase = phase_of(facts_of(cluster, run.settings, run.state))
+    refused = phase.held if phase.action in REFUSED else None
+    snapshot = await observe(cluster, run)
+    snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
+    plan = decided.decision.plan
+    return Preview(run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run))
 
 
 async def _decided(
@@ -111,8 +110,8 @@ async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Map
 
 async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
-    async with _policy_run(cluster, policy) as (run, _):
-        return (await observe(cluster, run)).load
+    run, _ = await _policy_run(cluster, policy)
+    return (await observe(cluster, run)).load
 
 
 async def _synced(cluster: ClusterState) -> None:
@@ -136,10 +135,9 @@ async def _share_out(cluster: ClusterState, settings: Settings) -> None:
     cluster.share_out()
 
 
-@asynccontextmanager
 async def _policy_run(
     cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
-) -> AsyncIterator[tuple[PolicyRun, ShadowState | None]]:
+) -> tuple[PolicyRun, ShadowState | None]:
     """A run of the policy that writes nothing, and a shadow's stored state. Waits until the stores are complete."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
@@ -149,8 +147,5 @@ async def _policy_run(
     state = await PolicyStateStore(cluster.api, cluster.namespace, policy, uid).load()
     shadows = shadow_store(cluster.api, cluster.namespace, policy, uid)
     stored = await shadows.load() if settings.mode is Mode.SHADOW else None
-    sources = SourceProvider(cluster, policy)
-    try:
-        yield PolicyRun(settings, DryRunActuator(), await sources.source(settings), state), stored
-    finally:
-        sources.close()
+    source = await SourceProvider(cluster, policy).source(settings)
+    return PolicyRun(settings, DryRunActuator(), source, state), stored

@@ -170,9 +170,6 @@ class RefusingSource:
 
     observe_brokers = observe
 
-    def close(self) -> None:
-        """Do nothing: the source was not opened."""
-
 
 class SourceProvider:
     """The source of the policy `name`, reopened when its settings or its credentials change."""
@@ -192,25 +189,13 @@ class SourceProvider:
             url = self._admitted(settings)
             credentials = await self._credentials(settings.auth, afresh=afresh)
         except SourceMisconfiguredError as error:
-            self._forget()
+            self._source = self._of = self._known = None  # credentials that may not be used any more
             return RefusingSource(error)
         wanted = replace(settings.prometheus, url=url, credentials=credentials, statistics=self._statistics(settings))
         if self._source is None or self._of != wanted:
-            self.close()
             self._source = self._cluster.sources.open(f"{self._cluster.namespace}/{self._name}", wanted)
             self._of = wanted
         return self._source
-
-    def close(self) -> None:
-        """Close the source if it is open. Idempotent."""
-        if self._source is not None:
-            self._source.close()
-        self._source = None
-
-    def _forget(self) -> None:
-        """Drop credentials that may not be used any more, and close the source that was opened with them."""
-        self.close()
-        self._of = self._known = None
 
     def _admitted(self, settings: Settings) -> str:
         """The URL to query, checked before any Secret is read. Raises `SourceMisconfiguredError`."""
