@@ -88,13 +88,13 @@ class Recorder:
         self.inner.forget()
 
 
-def lab_trace(scenario: Scenario, seed: int = SEED) -> dict[str, Any]:
+def lab_trace(scenario: Scenario) -> dict[str, Any]:
     """The run of the default shedder: CPU (percent) and messages/s by minute and broker, and the moves.
 
     A move has its time (seconds; the end of its minute), row of the bundle, rows of both brokers, and messages/s.
     """
-    world = build(scenario, np.random.default_rng(seed))
+    world = build(scenario, np.random.default_rng(SEED))
     recorder = Recorder(contender(POLICY_SHEDDER).decider(world))
-    record = run(world, recorder, np.random.default_rng(seed))
+    record = run(world, recorder, np.random.default_rng(SEED))
     assert int(record.moves.sum()) <= len(recorder.moves), "every move was decided"
     return {"cpu": recorder.cpu, "rates": recorder.rates, "moves": recorder.moves}

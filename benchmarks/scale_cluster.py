@@ -69,7 +69,7 @@ def broker_names(size: Size) -> tuple[str, ...]:
 
 
 @contextmanager
-def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
+def cluster(size: Size) -> Iterator[Cluster]:
     """A control plane with a cluster of that size, while the block runs."""
     seed = build.cache_root() / f"scale-{size}-{_key(size)}"
     with tempfile.TemporaryDirectory(prefix="trimtab-scale-") as folder:
@@ -77,7 +77,7 @@ def cluster(size: Size, *, audit: bool = False) -> Iterator[Cluster]:
         if not seed.exists():
             _seed(size, Path(folder) / "seeding", seed)
         shutil.copytree(seed, work / "etcd")
-        with ControlPlane(find.find_kube(), work, audit=audit) as plane:
+        with ControlPlane(find.find_kube(), work) as plane:
             _wait_until_listed(plane)
             yield Cluster(size, plane)
 

@@ -99,10 +99,10 @@ class Axes:
         look = f'stroke-width="{wide}" stroke-linejoin="round"' + (f' stroke-dasharray="{dash}"' if dash else "")
         return f'<path class="line-{color}" {look} d="{"".join(steps)}"/>'
 
-    def stairs(self, ys: FloatArray, color: str, *, wide: float = 1.6, dash: str = "") -> str:
+    def stairs(self, ys: FloatArray, color: str, *, wide: float = 1.6) -> str:
         """A line that stays at each value for one unit of x, from 0 on."""
         xs = np.repeat(np.arange(len(ys) + 1), 2)[1:-1]
-        return self.line(xs.tolist(), np.repeat(ys, 2).tolist(), color, wide=wide, dash=dash)
+        return self.line(xs.tolist(), np.repeat(ys, 2).tolist(), color, wide=wide)
 
     def bar(self, x: float, until: float, y: float, base: float, color: str) -> str:
         """A filled rectangle from `base` to `y`."""

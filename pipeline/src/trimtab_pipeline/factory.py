@@ -42,11 +42,11 @@ def direct_sources(history_dir: Place, *, retention: Retention = KEEP_A_DAY) -> 
     return DirectLoadSources(history_dir, retention=retention)
 
 
-def task_pool(master: str, memory: str = "700m") -> TaskPool:
+def task_pool(master: str) -> TaskPool:
     """A Spark session that runs calls of a function in parallel; see `TaskPool`.
 
     Raises `ValueError` for a wrong `master`, and `SourceUnavailableError` if Java, or PySpark's client, is missing.
     """
     from trimtab_pipeline.spark.task_pool import TaskPool  # noqa: PLC0415  (keeps PySpark out until it is needed)
 
-    return TaskPool(master, memory)
+    return TaskPool(master)

@@ -16,6 +16,9 @@ BROKERS = tuple(f"pulsar-broker-{number}" for number in range(4))
 QUIET = 2.0
 """Seconds without events at the beginning."""
 
+_EVERY = 0.5
+"""Mean seconds between two events."""
+
 
 class Kind(StrEnum):
     """Kinds of events; most of them end after a while."""
@@ -155,13 +158,13 @@ class Schedule:
         return "\n".join([head, *map(str, self.events)])
 
 
-def draw(seed: int, seconds: float, *, measured: bool, every: float = 0.5) -> Schedule:
-    """The schedule of a seed. every: mean seconds between two events. Events that earlier ones exclude are left out."""
+def draw(seed: int, seconds: float, *, measured: bool) -> Schedule:
+    """The schedule of a seed. Events that earlier ones exclude are left out."""
     chance = random.Random(f"{seed}/{measured}")
     table = {**_ALWAYS, **(_MEASURED if measured else _DRAWN)}
     moves = chance.choice((15, 40, 1000))
     busy, events, at = dict[str, float](), list[Event](), QUIET
-    while (at := at + chance.expovariate(1 / every)) < seconds:
+    while (at := at + chance.expovariate(1 / _EVERY)) < seconds:
         (kind,) = chance.choices(list(table), [row.weight for row in table.values()])
         row, target = table[kind], chance.choice(BROKERS)
         lasts = min(chance.uniform(row.shortest, row.longest), seconds - at)

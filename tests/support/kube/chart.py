@@ -68,9 +68,9 @@ class Runner:
             **{f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
         }
 
-    def template(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART, release: str = RELEASE) -> str:
+    def template(self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> str:
         """The manifests for `values`, as text."""
-        words = ("template", release, chart, "--namespace", NAMESPACE, "--values", "-")
+        words = ("template", release, CHART, "--namespace", NAMESPACE, "--values", "-")
         return self.run(*words, stdin=yaml.safe_dump(with_image(values or {})))
 
     def rendered(self, values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> list[Manifest]:

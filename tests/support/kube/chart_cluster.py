@@ -62,8 +62,8 @@ class ChartCluster(HelmRelease):
     def install(self, **values: Any) -> str:
         return self._with_values(("install", RELEASE, CHART, "--create-namespace"), values)
 
-    def upgrade(self, chart: Path = CHART, **values: Any) -> str:
-        return self._with_values(("upgrade", RELEASE, chart), values)
+    def upgrade(self, **values: Any) -> str:
+        return self._with_values(("upgrade", RELEASE, CHART), values)
 
     def rollback(self, revision: int) -> str:
         return self.with_jobs("rollback", RELEASE, str(revision), "--namespace", NAMESPACE)

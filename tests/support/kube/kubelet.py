@@ -22,6 +22,7 @@ from trimtab_testbed.servers.processes import Server
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 _PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab_operator")}
+_ENDS_WITHIN = 280.0  # seconds
 
 
 def account_kubeconfig(plane: ControlPlane, namespace: str, account: str) -> Path:
@@ -125,14 +126,14 @@ class JobRunner:
                     (folder / volume["name"] / file).write_text(text)
 
 
-def while_running(process: subprocess.Popen[str], look: Callable[[], None], within: float = 280.0) -> None:
+def while_running(process: subprocess.Popen[str], look: Callable[[], None]) -> None:
     """Call `look` repeatedly until `process` has ended."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + _ENDS_WITHIN
     while process.poll() is None:
         look()
         if time.monotonic() > deadline:
             process.kill()
-            raise AssertionError(f"{process.args!r} did not exit within {within:g} s")
+            raise AssertionError(f"{process.args!r} did not exit within {_ENDS_WITHIN:g} s")
         time.sleep(0.2)
 
 

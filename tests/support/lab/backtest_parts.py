@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings
 from trimtab_pipeline.history.recording import Recording
-
-_WORTH = (100, 300, 900)
 
 
 def write_wandering(root: Path) -> None:
@@ -38,9 +35,9 @@ def policy(name: str, **trim: Any) -> PolicyReplay:
     return PolicyReplay(name, UnderTrimtab(settings.pair, settings.limits), settings.interval)
 
 
-def replays(worth: Sequence[int] = _WORTH) -> list[HistoryReplay]:
-    """The replay of a policy for each value in `worth`, and the replay of what really happened."""
-    return [*(policy(f"worth={each}", worth=each) for each in worth), LiveReplay()]
+def replays() -> list[HistoryReplay]:
+    """The replay of a policy for each of three values of `worth`, and the replay of what really happened."""
+    return [*(policy(f"worth={each}", worth=each) for each in (100, 300, 900)), LiveReplay()]
 
 
 def new_policy(folder: Path) -> str:

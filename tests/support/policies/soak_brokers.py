@@ -57,9 +57,9 @@ class SoakBrokers:
         self.deaf.clear()
         self._changed.set()
 
-    async def quiet(self, within: float = 60.0) -> None:
+    async def quiet(self) -> None:
         """Wait until brokers have done all that they can do."""
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(60):
             while True:
                 await asyncio.sleep(0.1)
                 if not any(map(self._can, self._open.values())):

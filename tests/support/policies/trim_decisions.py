@@ -19,9 +19,9 @@ from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.shedding.trim.samples import SampleRing
 
 
-def skewed(top: float = 85.0, low: float = 40.0, bundles: int = 20) -> World:
+def skewed(top: float = 85.0, low: float = 40.0) -> World:
     """Four brokers at `low` percent and one at `top`."""
-    loads = (*(spread(low, bundles, seed) for seed in range(4)), spread(top, bundles, 9))
+    loads = (*(spread(low, 20, seed) for seed in range(4)), spread(top, 20, 9))
     return World.of(*loads, nic=np.full((5, 2), 1.25e9))
 
 

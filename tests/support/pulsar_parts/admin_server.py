@@ -13,16 +13,16 @@ from local_server import LocalServer
 Topic = Mapping[str, Any]
 
 
-def topic_statistics(rate: float, *, producers: int = 1, consumers: int = 2) -> dict[str, Any]:
+def topic_statistics(rate: float) -> dict[str, Any]:
     """Statistics of a topic as in Pulsar 4.0.8, without some fields that our reader does not read.
 
     `rate` msg/s in, twice that out, 100 bytes each.
     """
     return {
-        "publishers": [{"msgRateIn": rate, "producerName": f"p-{k}"} for k in range(producers)],
+        "publishers": [{"msgRateIn": rate, "producerName": "p-0"}],
         "replication": {},
-        "subscriptions": {"s": {"consumers": [{"msgRateOut": rate} for _ in range(consumers)], "msgBacklog": 0}},
-        "producerCount": producers,
+        "subscriptions": {"s": {"consumers": [{"msgRateOut": rate}] * 2, "msgBacklog": 0}},
+        "producerCount": 1,
         "msgRateIn": rate,
         "msgRateOut": 2 * rate,
         "msgThroughputIn": 100 * rate,

@@ -98,14 +98,14 @@ class Draw(random.Random):
             loadBalancerBandwidthOutResourceWeight=(0.0, 0.5, 1.5),
         )
 
-    def traffic(self, *, scale: float = 1.0, names: str = "msg_{}_{}") -> Fields:
+    def traffic(self, *, scale: float = 1.0) -> Fields:
         """Rates (msg/s) and throughputs (bytes/s) of one bundle, in and out; some have none at all."""
+        keys = [f"msg_{what}_{way}" for what in ("rate", "throughput") for way in ("in", "out")]
         if self.chance(0.06):
-            return {names.format(what, way): 0.0 for what in ("rate", "throughput") for way in ("in", "out")}
+            return dict.fromkeys(keys, 0.0)
         rate, size, fan = self.amount(1, 5000) * scale, self.pick(100, 512, 1024, 4096, 65536), self.pick(0, 1, 1, 2, 5)
         digits = self.pick(1, 3, 6)
         values = (rate, rate * fan, rate * size, rate * fan * size)
-        keys = [names.format(what, way) for what in ("rate", "throughput") for way in ("in", "out")]
         return {key: round(value, digits) for key, value in zip(keys, values, strict=True)}
 
 

@@ -36,12 +36,12 @@ _RESULT = "item int, result binary"
 class TaskPool:
     """A Spark session that calls functions.
 
-    master, memory: as in `SparkSettings`. Raises `ValueError` for a wrong one, and `SourceUnavailableError` if the Java
-    or the client that the master needs is missing.
+    master: as in `SparkSettings`. Raises `ValueError` for a wrong one, and `SourceUnavailableError` if the Java or the
+    client that it needs is missing.
     """
 
-    def __init__(self, master: str, memory: str = "700m") -> None:
-        self._engine = Engine(SparkSettings(master, memory))
+    def __init__(self, master: str) -> None:
+        self._engine = Engine(SparkSettings(master))
 
     def close(self) -> None:
         """Cancel what runs, and stop the session. Idempotent."""
