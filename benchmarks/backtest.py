@@ -32,7 +32,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 import backtest_cluster
 from backtest_cluster import Played
@@ -44,13 +43,11 @@ from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay,
 from trimtab_lab.backtest.tasks import play_all, tasks, windows
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings
-from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.factory import task_pool
-from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
-from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.housekeeping import compact
 from trimtab_pipeline.history.recording import Recording
-from trimtab_pipeline.history.snapshot_tables import Bounds, broker_table, rounded_traffic
+from trimtab_pipeline.history.snapshot_tables import Bounds
+from trimtab_pipeline.history.snapshot_writer import SnapshotWriter
 from trimtab_strategies.model import ClusterLoad
 
 SIZES = (Size(10, 100), Size(10, 1000), Size(100, 600))
@@ -65,14 +62,14 @@ def write(root: Path, size: Size, cycles: int, interval: float = INTERVAL) -> No
     random = np.random.default_rng(2)
     few = 10 if size.brokers < 50 else 50
     wanted = np.where(np.arange(size.brokers) % few == 0, 0.55, random.normal(0.45, 0.01, size.brokers))
-    run, history = Run.of(size, wanted), HistoryDataset(str(root)).of(POLICY)
+    run, history = Run.of(size, wanted), SnapshotWriter(str(root), POLICY, Bounds(60.0, 120.0, 3600.0))
     run.cluster = replace(run.cluster, now=BEGIN)
     for number in range(cycles):
         load = run._seen()  # noqa: SLF001 - the same cluster, without decisions
         at = BEGIN + number * interval
         course = 1 + 0.3 * np.sin(2 * np.pi * number * interval / 86_400)
         bundles = replace(load.bundles, newest=load.bundles.newest * course)
-        _put(history, replace(load, now=at, bundles=bundles, brokers=_scaled(load, course)), at)
+        history.cycle(replace(load, now=at, bundles=bundles, brokers=_scaled(load, course)))
         if (number + 1) % round(3600 / interval) == 0:
             compact(str(root), POLICY, at + 7200)
 
@@ -80,20 +77,6 @@ def write(root: Path, size: Size, cycles: int, interval: float = INTERVAL) -> No
 def _scaled(load: ClusterLoad, factor: float) -> Any:
     brokers = load.brokers
     return replace(brokers, usage=brokers.usage * factor, traffic=brokers.traffic * factor)
-
-
-def _put(history: Any, load: ClusterLoad, at: float) -> None:
-    brokers, bundles = load.brokers, load.bundles
-    rows = broker_table(brokers, brokers.names, {}, Bounds(60.0, 120.0, 3600.0))
-    rows = rows.set_column(rows.column_names.index("traffic_time"), "traffic_time", pa.repeat(at, len(rows)))
-    rows = rows.append_column("kind", pa.repeat("cycle", len(rows)))
-    put(history.cycle_file(BROKERS, at), BROKERS, [stamped(rows, at, BROKERS.schema)])
-    columns: dict[str, Any] = {name: bundles.newest[:, k] for k, name in enumerate(TRAFFIC)}
-    columns["bundle"] = bundles.names
-    columns["pod"] = pa.array(np.array(brokers.names)[bundles.owner])
-    columns["topics"], columns["sessions"] = (np.full(len(bundles), count, np.int32) for count in (10, 20))
-    demand = rounded_traffic(pa.table(columns)).sort_by("bundle")
-    put(history.cycle_file(DEMAND, at), DEMAND, [stamped(demand, at, DEMAND.schema)])
 
 
 def variants(count: int, interval: float = INTERVAL) -> list[PolicyReplay]:

@@ -30,12 +30,11 @@ import numpy as np
 from calibration_lab import POLICY_SHEDDER, SCENARIO, SEED, Array, grown, lab_trace, manifest, sent
 from side_by_side_entrants import BROKERS, Topic
 from side_by_side_figures import Change, Row, cores, counted, rates, steps
-from side_by_side_run import Watch, operator_beside
+from side_by_side_run import Watch, operator_beside, place
 from trimtab_lab.simulation import build, load
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.rest import PulsarRest
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "calibration.json"
@@ -62,14 +61,11 @@ Trace = dict[str, Any]
 
 
 @dataclass
-class Statements:
-    """Context manager. Records each change of a condition of the policy, by seconds since `begun` (epoch seconds)."""
+class Follower:
+    """Context manager. Looks each second, on a thread of its own."""
 
-    stage: Any
-    begun: float = 0.0
-    said: list[dict[str, Any]] = field(default_factory=list)
-    _done: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
+    _done: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._follow, daemon=True)
@@ -82,14 +78,29 @@ class Statements:
         self._thread.join()
 
     def _follow(self) -> None:
-        last: dict[str, tuple[str, str, str]] = {}
         while not self._done.wait(1.0):
-            for condition in self.stage.status().get("conditions", []):
-                words = (condition["status"], condition["reason"], condition["message"])
-                if last.get(condition["type"]) != words:
-                    last[condition["type"]] = words
-                    at = round(time.time() - self.begun, 1)
-                    self.said.append({"at": at, "type": condition["type"], **dict(zip(_WORDS, words, strict=True))})
+            self._look()
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Statements(Follower):
+    """Records each change of a condition of the policy, by seconds since `begun` (epoch seconds)."""
+
+    stage: Any
+    begun: float
+    said: list[dict[str, Any]] = field(default_factory=list)
+    _last: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+
+    def _look(self) -> None:
+        for condition in self.stage.status().get("conditions", []):
+            words = (condition["status"], condition["reason"], condition["message"])
+            if self._last.get(condition["type"]) != words:
+                self._last[condition["type"]] = words
+                at = round(time.time() - self.begun, 1)
+                self.said.append({"at": at, "type": condition["type"], **dict(zip(_WORDS, words, strict=True))})
 
 
 _WORDS = ("status", "reason", "message")
@@ -113,7 +124,7 @@ def play(limit: float, work: Path, strategy: Mapping[str, Any] = MappingProxyTyp
         cluster.rest().create_namespace(NAMESPACE, wanted.shape[1])
         bundles = cluster.rest().bundles(NAMESPACE)
         topics = [Topic(topics_of(bundle, 1)[0], row) for row, bundle in enumerate(bundles)]
-        _place(cluster.rest(), bundles, topics, cluster.ids[0])
+        place(cluster.rest(), bundles, topics, [cluster.ids[0]] * len(bundles))
         flows = [Flow(topic.name, float(wanted[0, topic.bundle])) for topic in topics]
         traffic = stack.enter_context(ClientTraffic(cluster.service_url, flows))
         watch = stack.enter_context(Watch(cluster, bundles, topics, traffic))
@@ -153,23 +164,11 @@ def apply_policy(stage: Any, strategy: Mapping[str, Any]) -> None:
 
 
 @dataclass
-class MessagesLeft:
-    """Context manager. Counts, each second, messages not yet acknowledged and messages not yet received."""
+class MessagesLeft(Follower):
+    """Counts messages not yet acknowledged and messages not yet received."""
 
     traffic: ClientTraffic
     rows: list[tuple[float, int, int]] = field(default_factory=list)
-    _done: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._follow, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        assert self._thread is not None, "entered before"
-        self._thread.join()
 
     def steps(self, begun: float, minutes: int) -> dict[str, list[int]]:
         """For each 10 s, the highest number of messages that waited for an acknowledgement, and for a consumer."""
@@ -177,24 +176,13 @@ class MessagesLeft:
         found: dict[str, list[int]] = {"unacknowledged": [], "unread": []}
         for start in np.arange(0, MINUTE * minutes, 10.0):
             inside = [row for row, time_ in zip(self.rows, at, strict=True) if start <= time_ < start + 10]
-            for place, name in ((1, "unacknowledged"), (2, "unread")):
-                found[name].append(max((row[place] for row in inside), default=0))
+            for column, name in ((1, "unacknowledged"), (2, "unread")):
+                found[name].append(max((row[column] for row in inside), default=0))
         return found
 
-    def _follow(self) -> None:
-        while not self._done.wait(1.0):
-            now = self.traffic.counts()
-            self.rows.append((time.time(), now.sent - now.acked - now.errors, max(0, now.acked - now.received)))
-
-
-def _place(rest: PulsarRest, bundles: Sequence[str], topics: Sequence[Topic], wanted: str) -> None:
-    """Move every bundle to the broker `wanted`. Raises `RuntimeError` after two minutes."""
-    deadline = time.monotonic() + 120
-    for row, bundle in enumerate(bundles):
-        while rest.lookup(topics[row].name) != wanted:
-            rest.unload(bundle, wanted)
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{bundle} can't be moved to {wanted}: see the brokers' logs")
+    def _look(self) -> None:
+        now = self.traffic.counts()
+        self.rows.append((time.time(), now.sent - now.acked - now.errors, max(0, now.acked - now.received)))
 
 
 def _send(traffic: ClientTraffic, topics: Sequence[Topic], wanted: Array, begun: float) -> None:

@@ -202,7 +202,8 @@ def play(entrant: Entrant, seconds: float) -> dict[str, Any]:
             rest.create_namespace(story.NAMESPACE, story.BUNDLES)
             bundles = rest.bundles(story.NAMESPACE)
             topics = _topics(bundles)
-            _place(cluster, bundles, topics)
+            owners = [cluster.ids[story.first_owner(row)] for row in range(len(bundles))]
+            place(cluster.rest(), bundles, topics, owners)
             flows = [Flow(topic.name, rate, story.SIZE) for topic, rate in zip(topics, story.rates(), strict=True)]
             with (
                 ClientTraffic(cluster.service_url, flows) as traffic,
@@ -241,22 +242,14 @@ def _topics(bundles: Sequence[str]) -> list[Topic]:
     return [Topic(names[row].pop(0), row) for row in rows]
 
 
-def _place(cluster: PulsarCluster, bundles: Sequence[str], topics: Sequence[Topic]) -> None:
-    """Move every bundle to its first owner. Raises `RuntimeError` after two minutes."""
-    rest, deadline = cluster.rest(), time.monotonic() + 120
-    for row, bundle in enumerate(bundles):
-        wanted = cluster.ids[story.first_owner(row)]
-        while not _there(rest, bundle, topics[row].name, wanted):
+def place(rest: PulsarRest, bundles: Sequence[str], topics: Sequence[Topic], owners: Sequence[str]) -> None:
+    """Move every bundle to its owner in `owners`. Raises `RuntimeError` after two minutes."""
+    deadline = time.monotonic() + 120
+    for row, (bundle, owner) in enumerate(zip(bundles, owners, strict=True)):
+        while rest.lookup(topics[row].name) != owner:
+            rest.unload(bundle, owner)
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{bundle} can't be moved to {wanted}: see the brokers' logs")
-
-
-def _there(rest: PulsarRest, bundle: str, topic: str, wanted: str) -> bool:
-    owner = rest.lookup(topic)
-    if owner != wanted:
-        rest.unload(bundle, wanted)
-        return rest.lookup(topic) == wanted
-    return True
+                raise RuntimeError(f"{bundle} can't be moved to {owner}: see the brokers' logs")
 
 
 def _played(watch: Watch, topics: Sequence[Topic], traffic: ClientTraffic, seconds: float) -> dict[str, Any]:
