@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import BUNDLE_SAMPLES, BUNDLE_STATE, TRAFFIC
+from trimtab_pipeline.transform.arrays import floats
 from trimtab_pipeline.transform.averages import averaged
 from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle, horizon
 
@@ -20,15 +22,18 @@ def averages_at(cycles: Iterable[tuple[float, pa.Table, pa.Table]]) -> pa.Table:
     """`BUNDLE_STATE` after `cycles`: (evaluation time, rows of `DEMAND`, rows of `BROKERS`) of each, oldest first."""
     state = STATE.empty_table()
     for at, demand, brokers in cycles:
-        state = averaged(_samples(demand), _times(brokers), state, _cycle(brokers, at)).select(STATE.names)
+        state = averaged(_samples(demand), _times(brokers), state, cycle_of(brokers, at)).select(STATE.names)
     return state.select(BUNDLE_STATE.names)
 
 
-def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`. If `short_tau` or `long_tau` of `brokers` is null, its averages count samples."""
-    short, long = (pc.max(brokers[name]).as_py() for name in ("short_tau", "long_tau"))
-    rule = {"averages": "samples"} if short is None or long is None else {"short_tau": short, "long_tau": long}
-    return Cycle.of("", PrometheusSettings("", "", **rule), at)
+def cycle_of(brokers: pa.Table, at: float) -> Cycle:
+    """The cycle at `at`. If `short_tau` or `long_tau` of `brokers` is null, its averages count samples, as Pulsar's."""
+    short, long, age = (
+        float(np.fmax.reduce(floats(brokers, name), initial=np.nan)) for name in ("short_tau", "long_tau", "max_age")
+    )
+    by_samples = math.isnan(short) or math.isnan(long)
+    rule = {"averages": "samples"} if by_samples else {"short_tau": short, "long_tau": long}
+    return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if math.isnan(age) else age, **rule), at)
 
 
 def _samples(demand: pa.Table) -> pa.Table:

@@ -11,12 +11,11 @@ import pyarrow as pa
 
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.dataset import SKETCHES, TOPICS
+from trimtab_pipeline.history.files import HOUR
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, Topics
-
-_HOUR = 3600.0
 
 
 class RecordedTopics:
@@ -24,7 +23,7 @@ class RecordedTopics:
 
     def __init__(self, reader: HistoryReader, begin: float, end: float) -> None:
         self._topics = by_cycle(reader.rows(TOPICS.name, begin, end))
-        self._sketches = by_cycle(reader.rows(SKETCHES.name, begin - _HOUR, end))
+        self._sketches = by_cycle(reader.rows(SKETCHES.name, begin - HOUR, end))
         self._topic, self._sketch = next(self._topics, None), next(self._sketches, None)
         self.sketches: dict[str, FloatArray] = {}
 

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.history.anonymizer import ISOLATION_LEFT_OUT
+from trimtab_pipeline.history.averages import cycle_of
 from trimtab_pipeline.history.dataset import BROKERS, FACTS, POLICIES
 from trimtab_pipeline.history.facts import COMPLETE
+from trimtab_pipeline.history.files import HOUR
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary
 from trimtab_pipeline.history.recorded_facts import (
@@ -38,13 +39,10 @@ from trimtab_pipeline.history.recorded_facts import (
 from trimtab_pipeline.history.recorded_topics import RecordedTopics, by_cycle
 from trimtab_pipeline.history.snapshot_tables import brokers_of
 from trimtab_pipeline.transform.arrays import block, floats, positions
-from trimtab_pipeline.transform.relations import Cycle
 from trimtab_pipeline.transform.running_averages import RunningAverages
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
-
-_HOUR = 3600.0
 
 
 class RecordedPolicy(NamedTuple):
@@ -80,7 +78,7 @@ class Recording:
         Raises `ForeignFileError` for a file that can't be read.
         """
         found: list[RecordedPolicy] = []
-        for table in self._reader.rows(POLICIES.name, begin - _HOUR, end):
+        for table in self._reader.rows(POLICIES.name, begin - HOUR, end):
             for row in table.filter(pc.equal(table["kind"], "spec")).to_pylist():
                 spec = fact_value(row["value"])
                 if not found or found[-1].spec != spec:
@@ -93,11 +91,11 @@ class Recording:
 
         Raises `ForeignFileError` for a file that can't be read.
         """
-        return newest_memory(self._reader.rows(POLICIES.name, before - 2 * _HOUR, before), before)
+        return newest_memory(self._reader.rows(POLICIES.name, before - 2 * HOUR, before), before)
 
     def _facts(self, begin: float, end: float) -> Iterator[pa.Table]:
         """Rows of `FACTS` from the hour of `begin` to `end` (epoch s). Raises `ForeignFileError`."""
-        return self._reader.rows(FACTS.name, begin // _HOUR * _HOUR, end)
+        return self._reader.rows(FACTS.name, begin // HOUR * HOUR, end)
 
     def knows_bundles(self, at: float) -> bool:
         """Whether there are facts about bundles at `at` (epoch s), such as their owners and which are pinned.
@@ -300,7 +298,7 @@ class _Facts:
 
 def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages: RunningAverages) -> ClusterLoad:
     """The cluster at `at` (epoch s). table: rows of `BROKERS` of the cycle."""
-    brokers, cycle, row = brokers_of(table, known.brokers), _cycle(table, at), known.see(demand["bundle"])
+    brokers, cycle, row = brokers_of(table, known.brokers), cycle_of(table, at), known.see(demand["bundle"])
     facts, known.brokers = known.bundles, brokers.names
     m = len(facts.names)
     all_in_order = len(row) == m and bool((row[1:] > row[:-1]).all())
@@ -336,14 +334,6 @@ def _load(at: float, demand: pa.Table, table: pa.Table, known: _Facts, averages:
         policies={name: policy_of(value) for name, value in known.values.get("namespace", {}).items()},
         publish_gaps={name: float(value["seconds"]) for name, value in known.values.get("publishGap", {}).items()},
     )
-
-
-def _cycle(brokers: pa.Table, at: float) -> Cycle:
-    """The cycle at `at`. Its averages follow Pulsar's rule if no time constants are stored with the brokers."""
-    short, long, age = (float(np.fmax.reduce(floats(brokers, name))) for name in ("short_tau", "long_tau", "max_age"))
-    by_samples = math.isnan(short) or math.isnan(long)
-    rule = {"averages": "samples"} if by_samples else {"short_tau": short, "long_tau": long}
-    return Cycle.of("", PrometheusSettings("", "", max_age=math.inf if math.isnan(age) else age, **rule), at)
 
 
 def _placed(values: Any, *, row: IntArray | None, m: int, unknown: float) -> Any:

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import LONG, SHORT, TIMES, TRAFFIC
+from trimtab_pipeline.columns import LONG, SHORT, TIMES, TRAFFIC, USAGE
+from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_strategies.model import Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 
-_USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
-_LIMITS = tuple(f"{name}_limit" for name in _USAGE)
+_LIMITS = tuple(f"{name}_limit" for name in USAGE)
 _FLAGS = ("ready", "schedulable", "trusted")
 _HALF, _SIGNIFICANT = np.uint32(2**12), np.uint32(2**32 - 2**13)  # keeps 10 of the 23 bits of a fraction
 
@@ -28,7 +28,7 @@ BROKER_SNAPSHOT = pa.schema(
     [
         ("broker", pa.string()),
         ("pod", pa.string()),
-        *((name, pa.float64()) for name in (*_USAGE, *_LIMITS, *TRAFFIC, "age")),
+        *((name, pa.float64()) for name in (*USAGE, *_LIMITS, *TRAFFIC, "age")),
         *((name, pa.bool_()) for name in _FLAGS),
         *((name, pa.string()) for name in ("reason", "doubt")),
         *((name, pa.float64()) for name in (*TIMES, "max_age", "short_tau", "long_tau")),
@@ -66,7 +66,7 @@ def broker_table(
 ) -> pa.Table:
     """Rows of `BROKER_SNAPSHOT`. measured: the brokers' `BROKER_STATE`, for the times of their samples."""
     columns = {"broker": pa.array(brokers.names, pa.string()), "pod": pa.array(pods, pa.string())}
-    blocks = ((_USAGE, brokers.usage), (_LIMITS, brokers.limit), (TRAFFIC, brokers.traffic))
+    blocks = ((USAGE, brokers.usage), (_LIMITS, brokers.limit), (TRAFFIC, brokers.traffic))
     for names, values in blocks:
         columns |= {name: _nullable(values[:, k]) for k, name in enumerate(names)}
     columns["age"] = _nullable(brokers.age)
@@ -100,7 +100,7 @@ def demand_table(bundles: pa.Table, at: float, columns: pa.Schema) -> pa.Table:
 
 def rounded_usage(brokers: pa.Table) -> pa.Table:
     """Rows of `BROKER_SNAPSHOT` with usage and traffic rounded by `rounded`."""
-    for name in (*_USAGE, *TRAFFIC):
+    for name in (*USAGE, *TRAFFIC):
         values = rounded(brokers[name]).cast(pa.float64())
         brokers = brokers.set_column(brokers.column_names.index(name), name, values)
     return brokers
@@ -146,12 +146,6 @@ def _nullable(values: FloatArray) -> pa.DoubleArray:
     return pa.array(values, mask=~np.isfinite(values))
 
 
-def _floats(table: pa.Table, names: Sequence[str]) -> FloatArray:
-    """(rows, names) values, NaN where one is null."""
-    columns = [table[name].to_numpy().astype(np.float64) for name in names]
-    return np.stack(columns, axis=1) if columns else np.empty((len(table), 0))
-
-
 def brokers_of(table: pa.Table, before: tuple[str, ...] = ()) -> Brokers:
     """The brokers in rows of `BROKER_SNAPSHOT`. before: names of the brokers in the previous cycle.
 
@@ -159,13 +153,13 @@ def brokers_of(table: pa.Table, before: tuple[str, ...] = ()) -> Brokers:
     repeated.
     """
     names = tuple(table["broker"].to_pylist())
-    age = _floats(table, ("age",))[:, 0]
+    age = floats(table, "age")
     ready, schedulable, trusted = (_flags(table, name) for name in _FLAGS)
     return Brokers(
         names=before if names == before else names,
-        usage=_floats(table, _USAGE),
-        limit=_floats(table, _LIMITS),
-        traffic=_floats(table, TRAFFIC),
+        usage=block(table, USAGE),
+        limit=block(table, _LIMITS),
+        traffic=block(table, TRAFFIC),
         age=np.where(np.isnan(age), np.inf, age),
         ready=ready,
         schedulable=schedulable,
@@ -185,15 +179,15 @@ def _bundles(table: pa.Table, brokers: pa.Table, at: float) -> tuple[Bundles, tu
     row = {namespace: k for k, namespace in enumerate(namespaces)}
     serving = {pod: k for k, pod in enumerate(brokers["pod"].to_pylist()) if pod}
     count = len(names)
-    topics, sessions, time = _floats(table, ("topics", "sessions", "time")).T
-    old = at - time > _floats(brokers, ("max_age",)).min(initial=math.inf)
-    newest = _floats(table, TRAFFIC)
+    topics, sessions, time = (floats(table, name) for name in ("topics", "sessions", "time"))
+    old = at - time > floats(brokers, "max_age").min(initial=math.inf)
+    newest = block(table, TRAFFIC)
     bundles = Bundles(
         names=names,
         namespace=np.array([row[home] for home in homes], np.int64),
         owner=np.array([serving.get(pod, -1) for pod in table["pod"].to_pylist()], np.int64),
-        short=unless(old, _floats(table, SHORT)),
-        long=unless(old, _floats(table, LONG)),
+        short=unless(old, block(table, SHORT)),
+        long=unless(old, block(table, LONG)),
         topics=topics,
         sessions=sessions,
         last_unload=np.full(count, np.nan),

@@ -7,13 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+import pyarrow as pa
+
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, PrometheusSettings
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
 from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
 """What is read. ``topics``: only those of `ReadRequest.bundles`."""
+SAMPLES: Mapping[TableName, pa.Schema] = {
+    "brokers": BROKER_SAMPLES,
+    "bundles": BUNDLE_SAMPLES,
+    "topics": BUNDLE_SAMPLES,
+}
+"""The columns of each table."""
 _TIMEOUTS = 2.0
 """Time budget for all queries of a shard, as a multiple of the timeout of one query."""
 

@@ -21,12 +21,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
-from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.read_request import SAMPLES, ReadRequest, Secrets, TableName
 from trimtab_pipeline.prometheus.sample_batches import batch
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-
-_SCHEMAS = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUNDLE_SAMPLES}
 
 
 def samples(
@@ -39,7 +36,7 @@ def samples(
     shards = sum(len(request.shards) for request in requests)
     reader = SampleReader(table, packed(tuple(requests)), packed(tuple(secrets)))
     numbers = spark.range(0, shards, 1, numPartitions=max(shards, 1))
-    return numbers.mapInArrow(reader.read_prometheus, from_arrow_schema(_SCHEMAS[table]))
+    return numbers.mapInArrow(reader.read_prometheus, from_arrow_schema(SAMPLES[table]))
 
 
 def packed(value: object) -> bytes:
@@ -97,4 +94,4 @@ def _failed(table: TableName, policy: str, shard: int, why: str) -> pa.RecordBat
         "shard": pa.array([shard], pa.int32()),
         "report": pa.array([json.dumps({"shard": shard, "table": table} | found | nothing | unknown)]),
     }
-    return batch(_SCHEMAS[table], columns)
+    return batch(SAMPLES[table], columns)

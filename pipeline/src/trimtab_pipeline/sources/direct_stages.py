@@ -9,8 +9,7 @@ from threading import Thread
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
-from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.read_request import SAMPLES, ReadRequest, Secrets, TableName
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.transform.averages import averaged
@@ -19,8 +18,6 @@ from trimtab_pipeline.transform.rates import broker_signals
 from trimtab_pipeline.transform.relations import BROKER_LOAD, BUNDLE_LOAD
 from trimtab_pipeline.transform.topics import summed
 from trimtab_pipeline.transform.trust import judged
-
-_SCHEMAS = {"brokers": BROKER_SAMPLES, "bundles": BUNDLE_SAMPLES, "topics": BUNDLE_SAMPLES}
 
 
 class DirectStages:
@@ -57,7 +54,7 @@ class DirectStages:
         for number, shard in enumerate(shards):
             work = (table, read, number, one.secrets, shard)
             Thread(target=self._read_shard, args=work, name=f"shard-{number}", daemon=True).start()
-        return pa.Table.from_batches([batch for shard in shards for batch in shard.result()], _SCHEMAS[table])
+        return pa.Table.from_batches([batch for shard in shards for batch in shard.result()], SAMPLES[table])
 
     def _read_shard(
         self, table: TableName, read: ReadRequest, shard: int, secrets: Secrets, rows: Future[list[pa.RecordBatch]]
