@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from threading import Thread
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.prometheus.read_request import SAMPLES, ReadRequest, Secrets, TableName
+from trimtab_pipeline.prometheus.client import side_by_side
+from trimtab_pipeline.prometheus.read_request import SAMPLES, ReadRequest, TableName
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.transform.averages import averaged
@@ -50,16 +50,10 @@ class DirectStages:
 
     def _read(self, table: TableName, one: PolicyCycle, read: ReadRequest) -> pa.Table:
         """All shards of a read, in parallel."""
-        shards: list[Future[list[pa.RecordBatch]]] = [Future() for _ in read.shards]
-        for number, shard in enumerate(shards):
-            work = (table, read, number, one.secrets, shard)
-            Thread(target=self._read_shard, args=work, name=f"shard-{number}", daemon=True).start()
-        return pa.Table.from_batches([batch for shard in shards for batch in shard.result()], SAMPLES[table])
 
-    def _read_shard(
-        self, table: TableName, read: ReadRequest, shard: int, secrets: Secrets, rows: Future[list[pa.RecordBatch]]
-    ) -> None:
-        try:
-            rows.set_result(list(read_shard(table, read, shard, secrets, self._unwanted)))
-        except Exception as error:  # noqa: BLE001  (the future carries it)
-            rows.set_exception(error)
+        def rows(shard: int) -> list[pa.RecordBatch]:
+            return list(read_shard(table, read, shard, one.secrets, self._unwanted))
+
+        numbers = range(len(read.shards))
+        shards = side_by_side({number: partial(rows, number) for number in numbers}, at_once=len(numbers))
+        return pa.Table.from_batches([batch for shard in shards.values() for batch in shard], SAMPLES[table])
