@@ -20,7 +20,7 @@ from trimtab_testbed.pulsar.cgroups import Box
 from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.pulsar.security import SUPERUSER, OpenSecurity
 from trimtab_testbed.pulsar.settings import CLUSTER, LoadManagerKind, Settings
-from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports, listens
 
 READY_WITHIN = 300.0
 """Seconds within which brokers must start, on a machine that is shared with other work."""
@@ -188,7 +188,7 @@ class PulsarCluster(Startable):
             bookie.start()
             self._others.append(bookie)
             if self.load_manager is LoadManagerKind.EXTENSIBLE:
-                self._until("the bookie listens", lambda: _listens(self._bookie_port))
+                self._until("the bookie listens", lambda: listens(self._bookie_port))
 
     def _describe(self) -> None:
         store = f"zk:{HOST}:{self._zookeeper_port}"
@@ -252,11 +252,6 @@ def _holds(probe: Callable[[], bool]) -> bool:
         return probe()
     except (OSError, PulsarRestError):  # it does not listen yet, or is not ready to answer
         return False
-
-
-def _listens(port: int) -> bool:
-    socket.create_connection((HOST, port), timeout=1).close()
-    return True
 
 
 def _four_letters(port: int) -> bool:

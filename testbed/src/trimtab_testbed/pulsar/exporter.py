@@ -22,7 +22,7 @@ from typing import Self
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.servers.processes import HOST, Startable
 from trimtab_testbed.servers.prometheus import Target
-from trimtab_testbed.simulated.metrics_page import CONTAINER, CONTENT_TYPE, Sample, render
+from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, Sample, render, state_rows, usage_rows
 
 EVERY = 1.0
 """Seconds between two reads of a broker's own counters."""
@@ -117,12 +117,12 @@ class Kubelet(Startable):
         if usage is None:
             return []
         return [
-            *_usage_rows(labels, *usage),
+            *usage_rows(labels, *usage),
             *_network_rows(labels, self._bytes(broker)),
-            *_limit_rows(labels, self._limits),
+            *state_rows(labels, self._limits.cores, float(self._limits.memory)),
         ]
 
-    def _usage(self, broker: int) -> tuple[float, int] | None:
+    def _usage(self, broker: int) -> tuple[float, float] | None:
         """CPU seconds and bytes of memory; None if the process has exited."""
         try:
             process = Path(f"/proc/{self._cluster.pid(broker)}")
@@ -132,7 +132,7 @@ class Kubelet(Startable):
             return None
         if stat[0] in "ZX":
             return None
-        return (int(stat[11]) + int(stat[12])) / _TICKS, (resident - shared) * _PAGE
+        return (int(stat[11]) + int(stat[12])) / _TICKS, float((resident - shared) * _PAGE)
 
     def _bytes(self, broker: int) -> Mapping[str, float]:
         """Payload of the current process; empty before its first page."""
@@ -169,25 +169,11 @@ def broker_targets(
     )
 
 
-def _usage_rows(pod: Mapping[str, str], cpu: float, memory: int) -> Iterator[Sample]:
-    for container in (CONTAINER, ""):
-        row = {**pod, "container": container}
-        yield Sample("container_cpu_usage_seconds_total", row, cpu)
-        yield Sample("container_memory_working_set_bytes", row, float(memory))
-
-
 def _network_rows(pod: Mapping[str, str], payload: Mapping[str, float]) -> Iterator[Sample]:
     card = {**pod, "interface": "eth0"}
     for direction, name in (("in", "receive"), ("out", "transmit")):
         if direction in payload:
             yield Sample(f"container_network_{name}_bytes_total", card, payload[direction])
-
-
-def _limit_rows(pod: Mapping[str, str], limits: PodLimits) -> Iterator[Sample]:
-    for resource, unit, limit in (("cpu", "core", limits.cores), ("memory", "byte", float(limits.memory))):
-        row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
-        yield Sample("kube_pod_container_resource_limits", row, limit)
-    yield Sample("kube_pod_status_ready", {**pod, "condition": "true"}, 1.0)
 
 
 def _handler(kubelet: Kubelet) -> type[BaseHTTPRequestHandler]:

@@ -11,16 +11,15 @@ import secrets
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube_rest import KubeRest
-from trimtab_testbed.servers.processes import HOST, PortTakenError, Server, Startable, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, Startable, on_free_ports
 
-_ATTEMPTS = 3
 _CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
@@ -76,12 +75,12 @@ class ControlPlane(Startable):
         self._authority.signing_key("sa")
         self._write("tokens.csv", f'{self.token},admin,admin,"system:masters"\n')
         self._write("audit-policy.json", json.dumps(_AUDIT_POLICY))
-        self._on_free_ports(self._start_etcd)
-        self._on_free_ports(self._start_new_apiserver)
+        on_free_ports(self._start_etcd, 2)
+        on_free_ports(self._start_new_apiserver, 2)
         self._rest = KubeRest(self.url, token=self.token, ca=self.ca)
         self.kubeconfig = self.write_kubeconfig("admin", {"token": self.token})
         if self._controllers:
-            self._on_free_ports(self._start_controller_manager)
+            on_free_ports(self._start_controller_manager, 2)
         return self
 
     def stop(self) -> None:
@@ -158,16 +157,6 @@ class ControlPlane(Startable):
         path.write_text(text)
         path.chmod(0o600)
         return path
-
-    def _on_free_ports(self, start: Callable[[int, int], None]) -> None:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                start(*free_ports(2))
-            except PortTakenError:
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                return
 
     def _launch(self, program: Path, flags: Sequence[str]) -> Server:
         server = Server([program, *flags], log=self.dir / f"{program.name}.log")

@@ -14,7 +14,7 @@ import time
 import urllib.request
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
@@ -28,6 +28,7 @@ _PARENT_WATCH = Path(__file__).with_name("parent_watch.py")
 # Below the range that Linux uses for outgoing connections, so that none takes the port while a server restarts.
 _PORTS = range(20000, 32000)
 _LOG_TAIL = 2000
+_ATTEMPTS = 3
 _KEPT = 256
 _claims: deque[socket.socket] = deque()
 
@@ -75,6 +76,27 @@ def free_ports(count: int) -> list[int]:
             f"{count} free ports wanted between {_PORTS.start} and {_PORTS.stop}, found {len(found)}"
         )
     return found
+
+
+def on_free_ports(start: Callable[..., None], count: int) -> None:
+    """Call `start` with `count` free ports. If another process takes one of them, try again with others, twice."""
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            start(*free_ports(count))
+        except PortTakenError:
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            return
+
+
+def listens(port: int) -> bool:
+    """Whether something listens on a port of 127.0.0.1."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _free(port: int) -> bool:

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.servers.processes import HOST, PortTakenError, Server, Startable, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, Startable, on_free_ports
 
-_ATTEMPTS = 3
 _JOBS = {"brokers": True, "pulsar": False}  # name of the job -> honor_labels
 
 
@@ -62,16 +61,8 @@ class PrometheusServer(Startable):
         self._dir.mkdir(parents=True, exist_ok=True)
         self.set_targets(self._targets)
         (self._dir / "prometheus.json").write_text(json.dumps(self._configuration(), indent=2))  # JSON is YAML
-        for attempt in range(1, _ATTEMPTS + 1):
-            (self._port,) = free_ports(1)
-            try:
-                self._launch()
-            except PortTakenError:
-                if attempt == _ATTEMPTS:
-                    raise
-            else:
-                return self
-        raise AssertionError("the last attempt returns or raises")
+        on_free_ports(self._start_on, 1)
+        return self
 
     def stop(self) -> None:
         """Stop it; idempotent."""
@@ -110,6 +101,10 @@ class PrometheusServer(Startable):
     def resume(self) -> None:
         """Continue after `pause`."""
         self.server.send(signal.SIGCONT)
+
+    def _start_on(self, port: int) -> None:
+        self._port = port
+        self._launch()
 
     def _launch(self) -> None:
         flags = [

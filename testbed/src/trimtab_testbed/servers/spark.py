@@ -11,7 +11,6 @@ import json
 import os
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, children, free_ports
+from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, children, free_ports, listens
 
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -141,7 +140,7 @@ class ConnectServer(Startable):
         """Start it, and wait until it listens."""
         self._server.start()
         end = time.monotonic() + _READY_WITHIN
-        while not _listens(self._port):
+        while not listens(self._port):
             self._server.check()
             if time.monotonic() > end:
                 raise ServerFailedError(f"Spark's Connect server does not listen\n{self._server.log_tail()}")
@@ -203,14 +202,6 @@ def _program(name: str) -> Path:
 
 def _environment() -> dict[str, str]:
     return os.environ | {"SPARK_LOCAL_IP": HOST, "PYSPARK_PYTHON": sys.executable}
-
-
-def _listens(port: int) -> bool:
-    try:
-        with socket.create_connection((HOST, port), timeout=1):
-            return True
-    except OSError:
-        return False
 
 
 def _command(pid: int) -> str:

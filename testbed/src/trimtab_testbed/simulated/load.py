@@ -188,16 +188,23 @@ def part(whole: BundleLoad, name: str) -> BundleLoad:
     inside = [topic for topic in topics(whole) if lower <= topic.place < upper]
     share = sum(topic.share for topic in inside)
     return replace(
-        whole,
+        _scaled(whole, share),
         name=name,
-        rate_in=whole.rate_in * share,
-        rate_out=whole.rate_out * share,
-        throughput_in=whole.throughput_in * share,
-        throughput_out=whole.throughput_out * share,
         topics=len(inside),
         producers=round(whole.producers * len(inside) / whole.topics),
         consumers=round(whole.consumers * len(inside) / whole.topics),
-        cores=whole.cores * share,
+    )
+
+
+def _scaled(load: BundleLoad, factor: float) -> BundleLoad:
+    """`load` with its traffic and cost multiplied by `factor`."""
+    return replace(
+        load,
+        rate_in=load.rate_in * factor,
+        rate_out=load.rate_out * factor,
+        throughput_in=load.throughput_in * factor,
+        throughput_out=load.throughput_out * factor,
+        cores=load.cores * factor,
     )
 
 
@@ -223,15 +230,7 @@ class Catalogue(Mapping[str, BundleLoad]):
 
     def scale(self, name: str, factor: float) -> None:
         """Multiply the traffic and cost of one of the scenario's bundles, and so of its parts, by `factor` above 0."""
-        whole = self._first[name]
-        self._first[name] = replace(
-            whole,
-            rate_in=whole.rate_in * factor,
-            rate_out=whole.rate_out * factor,
-            throughput_in=whole.throughput_in * factor,
-            throughput_out=whole.throughput_out * factor,
-            cores=whole.cores * factor,
-        )
+        self._first[name] = _scaled(self._first[name], factor)
         self._known = dict(self._first)
 
     def __iter__(self) -> Iterator[str]:

@@ -33,7 +33,8 @@ def page(load: SimulatedBrokerLoad, namespace: str, at: float) -> str:
     """The page of a broker at `at` (epoch seconds). namespace: the Kubernetes namespace of its pod."""
     load.advance(at)
     pod = {"namespace": namespace, "pod": load.shape.name}
-    return render([*_kubelet(load, pod, at), *_kube_state(load, pod), *_broker(load, at), *_bundles(load, at)])
+    state = state_rows(pod, load.shape.cores, load.shape.memory)
+    return render([*_kubelet(load, pod, at), *state, *_broker(load, at), *_bundles(load, at)])
 
 
 def render(samples: Iterable[Sample]) -> str:
@@ -50,17 +51,23 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _kubelet(load: SimulatedBrokerLoad, pod: Mapping[str, str], at: float) -> Iterable[Sample]:
-    for container in (CONTAINER, ""):
-        row = {**pod, "container": container}
-        yield Sample("container_cpu_usage_seconds_total", row, load.cpu_seconds)
-        yield Sample("container_memory_working_set_bytes", row, load.memory(at))
+    yield from usage_rows(pod, load.cpu_seconds, load.memory(at))
     card = {**pod, "interface": "eth0"}
     yield Sample("container_network_receive_bytes_total", card, load.received_bytes)
     yield Sample("container_network_transmit_bytes_total", card, load.sent_bytes)
 
 
-def _kube_state(load: SimulatedBrokerLoad, pod: Mapping[str, str]) -> Iterable[Sample]:
-    for resource, unit, limit in (("cpu", "core", load.shape.cores), ("memory", "byte", load.shape.memory)):
+def usage_rows(pod: Mapping[str, str], cpu: float, memory: float) -> Iterable[Sample]:
+    """What the kubelet says of a pod's CPU (seconds) and memory (bytes). pod: labels."""
+    for container in (CONTAINER, ""):
+        row = {**pod, "container": container}
+        yield Sample("container_cpu_usage_seconds_total", row, cpu)
+        yield Sample("container_memory_working_set_bytes", row, memory)
+
+
+def state_rows(pod: Mapping[str, str], cores: float, memory: float) -> Iterable[Sample]:
+    """What kube-state-metrics says of a ready pod with limits of `cores` and `memory` (bytes). pod: labels."""
+    for resource, unit, limit in (("cpu", "core", cores), ("memory", "byte", memory)):
         row = {**pod, "container": CONTAINER, "resource": resource, "unit": unit}
         yield Sample("kube_pod_container_resource_limits", row, limit)
     yield Sample("kube_pod_status_ready", {**pod, "condition": "true"}, 1.0)
