@@ -25,8 +25,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stalls import heartbeat, until
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
@@ -35,6 +33,7 @@ from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.client.http import connected
+from trimtab_operator.resources import crd
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.pulsar import PulsarSpec
@@ -49,7 +48,6 @@ from trimtab_testbed.simulated.bulk import make_bundles
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 NAMESPACE = "messaging"
-CRDS = Path(__file__).parents[1] / "crds"
 
 
 def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
@@ -194,9 +192,7 @@ def main() -> None:
     process, url = started(asked)
     try:
         with tempfile.TemporaryDirectory() as folder, ControlPlane(find.find_kube(), Path(folder) / "plane") as plane:
-            plane.rest.apply_crds(
-                [d for file in sorted(CRDS.glob("*.yaml")) for d in yaml.safe_load_all(file.read_text())]
-            )
+            plane.rest.apply_crds(crd.manifests().values())
             plane.rest.create_namespace(NAMESPACE)
             if asked.seeded:
                 seed(plane, asked)

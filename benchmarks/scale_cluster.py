@@ -16,11 +16,10 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from large_cluster import Size, workload
 from trimtab_operator.kube.naming import topic_namespace_name
 from trimtab_operator.reconcile.namespaces import first_bundles
+from trimtab_operator.resources import crd
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.topic_namespace import TopicNamespaceSpec
 from trimtab_strategies.model import ClusterLoad
@@ -30,7 +29,6 @@ from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 from trimtab_testbed.simulated.bulk import SINCE, make_bundles
 
 NAMESPACE = "messaging"
-CRDS = Path(__file__).parents[1] / "crds"
 RECIPE = "3"
 """Version of the content that is written into etcd. Increase it when that content changes."""
 
@@ -97,14 +95,13 @@ def _wait_until_listed(plane: ControlPlane) -> None:
 
 
 def _key(size: Size) -> str:
-    crds = b"".join(file.read_bytes() for file in sorted(CRDS.glob("*.yaml")))
-    return hashlib.sha256(repr((size, RECIPE, find.version())).encode() + crds).hexdigest()[:16]
+    return hashlib.sha256(repr((size, RECIPE, find.version(), crd.manifests())).encode()).hexdigest()[:16]
 
 
 def _seed(size: Size, work: Path, seed: Path) -> None:
     """Create the cluster, and keep etcd's folder as `seed`."""
     with ControlPlane(find.find_kube(), work) as plane:
-        plane.rest.apply_crds([document for file in sorted(CRDS.glob("*.yaml")) for document in _documents(file)])
+        plane.rest.apply_crds(crd.manifests().values())
         plane.rest.create_namespace(NAMESPACE)
         for name in broker_names(size):
             plane.rest.create(path("brokers"), _object("Broker", name, {"pod": name}))
@@ -115,10 +112,6 @@ def _seed(size: Size, work: Path, seed: Path) -> None:
         shutil.rmtree(outdated)
     shutil.copytree(work / "etcd", seed.with_suffix(".part"))
     seed.with_suffix(".part").rename(seed)
-
-
-def _documents(file: Path) -> list[Any]:
-    return list(yaml.safe_load_all(file.read_text()))
 
 
 def _object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from faulty_proxy import Fault
+from manifests import policy
 from small_cluster import API, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
@@ -118,12 +119,7 @@ def test_a_policy_naming_a_broker_that_does_not_exist_moves_nothing(stage: Small
 def test_a_second_policy_for_the_same_brokers_is_refused_naming_both(stage: SmallCluster) -> None:
     stage.apply_policy()
     stage.wait_condition("Ready", "True")
-    second = {
-        "apiVersion": "trimtab.dev/v1alpha1",
-        "kind": "BalancingPolicy",
-        "metadata": {"name": "second"},
-        "spec": (stage.policy() or {})["spec"],
-    }
+    second = policy("second", **(stage.policy() or {})["spec"])
     stage.rest.create(f"{API}/balancingpolicies", second)
     try:
 

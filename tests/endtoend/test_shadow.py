@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from manifests import policy
 from small_cluster import API, NAMESPACE, POLICY, SmallCluster, until
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
@@ -31,13 +32,8 @@ def shadowed(stage: SmallCluster) -> Iterator[SmallCluster]:
     """A policy that is paused, and a shadow of the same spec beside it, which runs."""
     stage.apply_policy(mode="Auto", paused=True)
     spec = (stage.policy() or {})["spec"]
-    body = {
-        "apiVersion": "trimtab.dev/v1alpha1",
-        "kind": "BalancingPolicy",
-        "metadata": {"name": SHADOW},
-        "spec": {**spec, "mode": "Shadow", "paused": False},
-    }
-    stage.rest.create(f"{API}/balancingpolicies", body)
+    shadow = policy(SHADOW, **{**spec, "mode": "Shadow", "paused": False})
+    stage.rest.create(f"{API}/balancingpolicies", shadow)
     yield stage
     stage.rest.delete(f"{API}/balancingpolicies/{SHADOW}")
     until("the shadow is gone", lambda: SHADOW not in names(stage))

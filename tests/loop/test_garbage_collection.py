@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import yaml
 
 from faulty_api import until
 from manifests import topic_namespace
@@ -17,6 +16,7 @@ from policy_environment import PolicyEnvironment
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.reconcile.namespaces import cut
+from trimtab_operator.resources import crd
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
@@ -25,10 +25,9 @@ pytestmark = pytest.mark.controllers
 
 
 @pytest.fixture
-def collected(full_control_plane: ControlPlane, pytestconfig: pytest.Config) -> PolicyEnvironment:
+def collected(full_control_plane: ControlPlane) -> PolicyEnvironment:
     """An environment in a namespace of a control plane whose garbage is collected."""
-    files = sorted((pytestconfig.rootpath / "crds").glob("*.yaml"))
-    full_control_plane.rest.apply_crds([yaml.safe_load(file.read_text()) for file in files])
+    full_control_plane.rest.apply_crds(crd.manifests().values())
     namespace = f"collected-{os.getpid()}-{next(_numbers)}"
     full_control_plane.rest.create_namespace(namespace)
     return PolicyEnvironment(full_control_plane, namespace, LEVEL)

@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from chaos_crew import Crew
 from chaos_replica import CELLS, Ground
 from chaos_schedule import BROKERS, Schedule
@@ -17,6 +15,7 @@ from chaos_trail import AUDIT_POLICY, Caps
 from chaos_witness import Bundles, Cycles, Served
 from faulty_proxy import FaultyProxy
 from kube_watch import Watch
+from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.prometheus import PrometheusServer
@@ -30,7 +29,6 @@ SHEDDER = {
     "type": "ThresholdShedder",
     "thresholdShedder": {"threshold": 6, "historyPercent": 10, "minThroughput": 0, "lowerBoundary": True},
 }
-_CRDS = Path(__file__).parents[3] / "crds"
 
 
 def _scenario(seed: int) -> ClusterScenario:
@@ -74,7 +72,7 @@ class ChaosCluster:
     def _start(self) -> None:
         plane = self._open.enter_context(self.plane)
         self.rest = plane.rest
-        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(_CRDS.glob("*.yaml"))])
+        self.rest.apply_crds(crd.manifests().values())
         self.rest.create_namespace(NAMESPACE)
         kubeconfig, told = plane.kubeconfig, self.served.told
         self.world = self._open.enter_context(

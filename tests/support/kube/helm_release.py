@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import manifests
 from chart import IMAGE, RELEASE, Manifest, Runner
 from kubelet import JobRunner, operator_process, while_running
 from trimtab_testbed.servers.kube import ControlPlane
@@ -84,24 +85,12 @@ class HelmRelease:
 
 def levelling_policy(prometheus_url: str, **spec: Any) -> Manifest:
     """The policy `policy`, which acts immediately and often. spec: fields that replace the defaults."""
-    return {
-        "apiVersion": "trimtab.dev/v1alpha1",
-        "kind": "BalancingPolicy",
-        "metadata": {"name": "policy"},
-        "spec": {
-            "mode": "Auto",
-            "interval": "2s",
-            "brokers": {"podLabels": POD_LABELS},
-            "source": {"prometheus": {"url": prometheus_url, "window": "4s", "maxAge": "30s"}},
-            "shedder": {
-                "type": "ThresholdShedder",
-                "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
-            },
-            "placement": {
-                "type": "LeastResourceUsageWithWeight",
-                "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
-            },
-            "limits": {"coolDown": "1s", "moveTimeout": "20s", "lostAfter": "1m"},
-            **spec,
-        },
+    base = {
+        "mode": "Auto",
+        "interval": "2s",
+        "brokers": {"podLabels": POD_LABELS},
+        "source": {"prometheus": {"url": prometheus_url, "window": "4s", "maxAge": "30s"}},
+        **manifests.eager_strategies(),
+        "limits": {"coolDown": "1s", "moveTimeout": "20s", "lostAfter": "1m"},
     }
+    return manifests.policy("policy", **{**base, **spec})

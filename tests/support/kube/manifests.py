@@ -31,6 +31,20 @@ def bundle_split(name: str = "split", **spec: Any) -> dict[str, Any]:
     return _object("BundleSplit", name, {"bundle": "b", "boundaries": ["0x20000000"], **spec})
 
 
+def eager_strategies(history_percent: float = 0) -> dict[str, Any]:
+    """Strategies in a policy's spec that act on the current load, almost without averages, and without minima."""
+    return {
+        "shedder": {
+            "type": "ThresholdShedder",
+            "thresholdShedder": {"threshold": 5, "historyPercent": history_percent, "minThroughput": 0},
+        },
+        "placement": {
+            "type": "LeastResourceUsageWithWeight",
+            "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": history_percent},
+        },
+    }
+
+
 def policy(name: str = "main", **spec: Any) -> dict[str, Any]:
     """A BalancingPolicy object with all defaults."""
     base = {

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from faulty_api import until
-from manifests import broker, bundle, policy, topic_namespace
+from manifests import broker, bundle, eager_strategies, policy, topic_namespace
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
@@ -37,18 +37,7 @@ WINDOW = 60.0
 
 def eager(**limits: Any) -> dict[str, Any]:
     """The spec of a policy that acts on the current load, without averages and minima."""
-    return {
-        "mode": "Auto",
-        "shedder": {
-            "type": "ThresholdShedder",
-            "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
-        },
-        "placement": {
-            "type": "LeastResourceUsageWithWeight",
-            "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
-        },
-        "limits": limits,
-    }
+    return {"mode": "Auto", **eager_strategies(), "limits": limits}
 
 
 def refit(cluster: ClusterState, **tools: Any) -> None:

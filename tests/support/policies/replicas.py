@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
-import yaml
-
+import manifests
 from faulty_api import FaultyApi
 from small_cluster import QUICK_LEASE, until
+from trimtab_operator.resources import crd
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.processes import Server
@@ -172,8 +172,7 @@ class ReplicaCluster:
 
     def __enter__(self) -> Self:
         self.rest = self.plane.rest
-        crds = _HERE.parents[2] / "crds"
-        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.apply_crds(crd.manifests().values())
         self.rest.create_namespace(NAMESPACE)
         scenario = ClusterScenario(
             name="replicas",
@@ -212,28 +211,15 @@ class ReplicaCluster:
         """Replace the policy by one that moves every hot bundle, each second, 20 bundles at a time."""
         self.drop_policy()
         limits = {"maxMovesPerCycle": 20, "maxMovesPerBroker": 1000, "maxMovesPerHour": 100_000, "coolDown": "1s"}
-        body = {
-            "apiVersion": "trimtab.dev/v1alpha1",
-            "kind": "BalancingPolicy",
-            "metadata": {"name": POLICY},
-            "spec": {
-                "mode": "Auto",
-                "interval": "1s",
-                "brokers": {"podLabels": POD_LABELS},
-                "source": {"prometheus": {"url": url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
-                "shedder": {
-                    "type": "ThresholdShedder",
-                    "thresholdShedder": {"threshold": 5, "historyPercent": 10, "minThroughput": 0},
-                },
-                "placement": {
-                    "type": "LeastResourceUsageWithWeight",
-                    "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 10},
-                },
-                "limits": {**limits, "moveTimeout": "20s"},
-                **spec,
-            },
+        base = {
+            "mode": "Auto",
+            "interval": "1s",
+            "brokers": {"podLabels": POD_LABELS},
+            "source": {"prometheus": {"url": url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
+            **manifests.eager_strategies(history_percent=10),
+            "limits": {**limits, "moveTimeout": "20s"},
         }
-        self.rest.create(f"{API}/balancingpolicies", body)
+        self.rest.create(f"{API}/balancingpolicies", manifests.policy(POLICY, **{**base, **spec}))
 
     def drop_policy(self) -> None:
         """Delete the policy, and remove Kopf's finalizer, because no operator removes it."""

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-import yaml
-
+import manifests
 from faulty_proxy import Fault, FaultyProxy
 from shipped_role import shipped_kubeconfig
+from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
@@ -163,8 +163,7 @@ class SmallCluster:
     def _start(self) -> None:
         self._open_plane()
         self.rest = self.control_plane.rest
-        crds = Path(__file__).parents[3] / "crds"
-        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.apply_crds(crd.manifests().values())
         self.rest.create_namespace(NAMESPACE)
         kubeconfig = self.control_plane.kubeconfig
         world = self._world(rest=self.rest, kubeconfig=kubeconfig, namespace=NAMESPACE)
@@ -196,24 +195,12 @@ class SmallCluster:
             "interval": "2s",
             "brokers": {"podLabels": POD_LABELS},
             "source": {"prometheus": {"url": self.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
-            "shedder": {
-                "type": "ThresholdShedder",
-                "thresholdShedder": {"threshold": 5, "historyPercent": 0, "minThroughput": 0},
-            },
-            "placement": {
-                "type": "LeastResourceUsageWithWeight",
-                "leastResourceUsageWithWeight": {"averageDifference": 5, "historyPercent": 0},
-            },
+            **manifests.eager_strategies(),
             "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s", "quarantine": "1s"},
         }
         limits = {**base["limits"], **spec.pop("limits", {})}
-        body = {
-            "apiVersion": "trimtab.dev/v1alpha1",
-            "kind": "BalancingPolicy",
-            "metadata": {"name": POLICY},
-            "spec": {**base, **spec, "limits": limits},
-        }
-        self.rest.create(f"{API}/balancingpolicies", body)
+        policy = manifests.policy(POLICY, **{**base, **spec, "limits": limits})
+        self.rest.create(f"{API}/balancingpolicies", policy)
 
     def edit_policy(self, **spec: Any) -> None:
         self.rest.patch(f"{API}/balancingpolicies/{POLICY}", {"spec": spec})

@@ -8,14 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
-import yaml
-
 from soak import MOVED, Soak, soak
+from trimtab_operator.resources import crd
 from trimtab_pipeline.api import Retention
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 
-CRDS = Path(__file__).parents[3] / "crds"
 OF_A_BUNDLE = 13
 """Bytes that a cycle adds to the history for each bundle, roughly."""
 KEPT = 60
@@ -35,7 +33,7 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="trimtab-soak-") as folder,
         ControlPlane(find.find_kube(), Path(folder, "plane")) as plane,
     ):
-        plane.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(CRDS.glob("*.yaml"))])
+        plane.rest.apply_crds(crd.manifests().values())
         plane.rest.create_namespace("messaging")
         found = soak(plane, "messaging", Path(folder), (brokers, each), options.hours, retention)
     _show(found, options.hours)

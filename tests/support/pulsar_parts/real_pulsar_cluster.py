@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+import manifests
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
 from small_cluster import API, NAMESPACE, QUICK_LEASE, OperatorProcess, SmallCluster, until
+from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
@@ -87,8 +88,7 @@ class RealPulsarCluster(SmallCluster):
     def _start(self) -> None:
         self._enter(self.control_plane)
         self.rest = self.control_plane.rest
-        crds = Path(__file__).parents[3] / "crds"
-        self.rest.apply_crds([yaml.safe_load(file.read_text()) for file in sorted(crds.glob("*.yaml"))])
+        self.rest.apply_crds(crd.manifests().values())
         self.rest.create_namespace(NAMESPACE)
         self.kubelet = self._enter(Kubelet(self.cluster, self.names, NAMESPACE, self._limits))
         prometheus = PrometheusServer(
@@ -232,13 +232,8 @@ class RealPulsarCluster(SmallCluster):
             "placement": {"type": "LeastResourceUsageWithWeight"},
         }
         limits = {"coolDown": "5s", "moveTimeout": "15s", "lostAfter": "5s", **spec.pop("limits", {})}
-        body = {
-            "apiVersion": "trimtab.dev/v1alpha1",
-            "kind": "BalancingPolicy",
-            "metadata": {"name": "policy"},
-            "spec": {**base, **spec, "pulsar": pulsar, "limits": limits},
-        }
-        self.rest.create(f"{API}/balancingpolicies", body)
+        policy = manifests.policy("policy", **{**base, **spec, "pulsar": pulsar, "limits": limits})
+        self.rest.create(f"{API}/balancingpolicies", policy)
 
     # -- a person's view --
 
