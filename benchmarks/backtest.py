@@ -38,8 +38,7 @@ from backtest_cluster import Played
 from decide import peak_mb
 from large_cluster import Size
 from trim import Run
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, play
+from trimtab_lab.backtest.replay import HistoryReplay, LiveReplay, PolicyReplay, play, recorded_cycles
 from trimtab_lab.backtest.tasks import play_all, tasks, windows
 from trimtab_lab.simulation.deciders import UnderTrimtab
 from trimtab_operator.state.settings import Settings

@@ -12,8 +12,7 @@ import pytest
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_lab.backtest.players import policy_replay
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play
+from trimtab_lab.backtest.replay import LiveReplay, PolicyReplay, ReplayPhase, play, recorded_cycles
 from trimtab_lab.backtest.trace import fidelity
 from trimtab_pipeline.history.recording import Recording
 from trimtab_strategies.model import CPU

@@ -25,8 +25,7 @@ from trim_world import POINT, START, World
 from trimtab_lab.backtest.history import ReplayWindow, opened
 from trimtab_lab.backtest.optimum import KnownLoad, NoOptimumError
 from trimtab_lab.backtest.optimum_result import OptimumResult
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import HistoryReplay, play
+from trimtab_lab.backtest.replay import HistoryReplay, play, recorded_cycles
 from trimtab_lab.backtest.trace import Figures, Trace, cost
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.history.recording import Recording

@@ -15,8 +15,7 @@ from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_lab.backtest.history import opened
 from trimtab_lab.backtest.players import Chosen, Players
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import LiveReplay, play
+from trimtab_lab.backtest.replay import LiveReplay, play, recorded_cycles
 from trimtab_lab.backtest.trace import fidelity
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_pipeline.history.decisions import DecisionHistories

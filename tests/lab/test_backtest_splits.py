@@ -14,11 +14,12 @@ import pytest
 
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World
-from trimtab_lab.backtest.recorded_cycles import RecordedCycle, recorded_cycles
+from trimtab_lab.backtest.replay import recorded_cycles
 from trimtab_lab.backtest.replayed_splits import ReplayedSplits
 from trimtab_operator.cli.main import main
 from trimtab_pipeline.columns import INSIDE, TRAFFIC
 from trimtab_pipeline.history.recording import Recording
+from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason, Split
 

@@ -13,8 +13,7 @@ import pytest
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_lab.backtest.players import policy_replay
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import PolicyReplay, play
+from trimtab_lab.backtest.replay import PolicyReplay, play, recorded_cycles
 from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import Orders
 from trimtab_operator.state.settings import Settings

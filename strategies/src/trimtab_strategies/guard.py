@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_strategies.hash_ring import is_monitoring
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import NO_POLICY, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
 from trimtab_strategies.params import as_duration
 from trimtab_strategies.usage import MOVING
 

@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import (
     CPU,
     DIRECT_MEMORY,
@@ -33,7 +32,7 @@ from trimtab_strategies.model import (
     THROUGHPUT_OUT,
     ClusterLoad,
 )
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
 
 MEBIBYTE = 1048576
 """Bytes in what Pulsar's settings call a megabyte."""

@@ -16,7 +16,7 @@ import numpy as np
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.optimum_program import NOWHERE, CostPrices, PlanProgram
 from trimtab_lab.backtest.optimum_result import OptimumResult
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
+from trimtab_lab.backtest.replay import recorded_cycles
 from trimtab_lab.backtest.trace import Trace, cost
 from trimtab_operator.cli.common import iso
 from trimtab_pipeline.api import ForeignFileError

@@ -16,7 +16,7 @@ would have chosen before each later window. So policies act for some time before
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -30,13 +30,15 @@ from trimtab_lab.simulation.budget import PlayedBudget
 from trimtab_lab.simulation.deciders import Orders, UnderTrimtab
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.common import Window
+from trimtab_pipeline.history.recorded_topics import RecordedTopics
 from trimtab_strategies.counterfactual.ownership import RealOwners, VirtualOwners
-from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
+from trimtab_strategies.counterfactual.recorded_cycle import CycleReader, RecordedCycle
 from trimtab_strategies.model import Brokers, ClusterLoad, Memory, Split
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.decide import chance
 from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.shedding.trim.samples import SampleRing
+from trimtab_strategies.usage import with_moves_in_flight
 
 EARLY = 0.5
 """A decision may be early by this ratio of the time between two recorded cycles."""
@@ -235,3 +237,30 @@ def _drains(cluster: ClusterLoad) -> Drains:
 def _named(brokers: Brokers, rows: BoolArray) -> frozenset[str]:
     """The names of some brokers (n,)."""
     return frozenset(brokers.names[row] for row in np.flatnonzero(rows).tolist())
+
+
+def recorded_cycles(loads: Iterable[ClusterLoad], topics: RecordedTopics | None = None) -> Iterator[RecordedCycle]:
+    """The cycles of a recording, oldest first, each with the slopes that were learned by then (see `RecordedCycle`).
+
+    topics: the recorded topics of bundles, if they are needed. Raises `ForeignFileError`.
+    """
+    ring, reader = SampleRing(), CycleReader()
+    for load in loads:
+        if (cycle := reader.read(ring.add(load))) is not None:
+            if topics is None:
+                yield replace(cycle, load=_landed(cycle.load))
+            else:
+                yield replace(cycle, load=topics.added(_landed(load)), sketches=topics.sketches)
+
+
+def _landed(load: ClusterLoad) -> ClusterLoad:
+    """The load that the policy saw: pending moves count as landed.
+
+    No bundle is in flight, because a replay makes its own moves.
+    """
+    if not (load.bundles.in_flight.any() or (load.bundles.moving_from >= 0).any()):
+        return load
+    landed, m = with_moves_in_flight(load), len(load.bundles)
+    idle, none = np.zeros(m, dtype=bool), np.full(m, -1, dtype=np.int64)
+    bundles = replace(landed.bundles, in_flight=idle, moving_from=none, moving_share=np.zeros(m))
+    return replace(landed, bundles=bundles)

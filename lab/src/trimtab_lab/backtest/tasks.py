@@ -18,8 +18,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from trimtab_lab.backtest.recorded_cycles import recorded_cycles
-from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay, play
+from trimtab_lab.backtest.replay import HistoryReplay, PolicyReplay, play, recorded_cycles
 from trimtab_lab.backtest.trace import Trace
 from trimtab_pipeline.api import ForeignFileError
 from trimtab_pipeline.history.recording import Recording

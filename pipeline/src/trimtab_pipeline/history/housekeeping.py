@@ -27,8 +27,8 @@ from trimtab_pipeline.history.files import (
     read_cycle,
 )
 from trimtab_pipeline.history.location import Location, Place
+from trimtab_pipeline.history.row_groups import TimedGroup, in_order, parts_of
 from trimtab_pipeline.history.state import usable
-from trimtab_pipeline.history.time_order import TimedGroup, in_order, parts_of
 
 Stopping = Callable[[], bool]
 

@@ -36,10 +36,9 @@ from trimtab_pipeline.history.files import (
     read_cycle,
 )
 from trimtab_pipeline.history.location import Place
-from trimtab_pipeline.history.row_groups import RowGroupReader
+from trimtab_pipeline.history.row_groups import RowGroupReader, TimedGroup, in_order, parts_of
 from trimtab_pipeline.history.snapshot_tables import load_of
 from trimtab_pipeline.history.state import BUNDLES
-from trimtab_pipeline.history.time_order import TimedGroup, in_order, parts_of
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 

@@ -1,26 +1,34 @@
-"""Reads row groups of a table's files one after the other, as a replay of the history does.
+"""Reads row groups of a table's files: one after the other, as a replay of the history does, or sorted by time.
 
 Names of bundles and pods, and numbers of topics, rarely change from one cycle to the next. While such a column stays
 equal, all cycles share one array. So what was derived from it can be kept.
 
 Stored bytes could be compared without decoding them. But that needs PyArrow's metadata of columns, and PyArrow ends the
 process when it reads damaged metadata.
+
+Rows of several files are sorted by time in parts, because an hour of topics would not fit in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trimtab_pipeline.history.files import HistoryTable, opened, row_groups
+from trimtab_pipeline.history.files import AT, HistoryFile, HistoryTable, opened, row_group, row_groups
 from trimtab_pipeline.history.location import Location
 
 _TOGETHER = 2**15
 """Maximum number of rows that are read together. A single row group may have more."""
+
+_GROUP = 2**17
+"""Minimum number of rows of a table of `in_order`, about 20 MB of topics in memory. The last table may have fewer."""
 
 
 class RowGroupReader:
@@ -65,3 +73,42 @@ class RowGroupReader:
                 self._columns[name] = group[name]
         values = [self._columns[name] if name in self._steady else group[name] for name in group.column_names]
         return pa.table(values, schema=group.schema)
+
+
+class TimedGroup(NamedTuple):
+    """A row group of a file, with rows from `begin` to `end` (epoch ms)."""
+
+    begin: float
+    end: float
+    file: HistoryFile
+    group: int
+
+    def read(self, table: HistoryTable) -> pa.Table:
+        """Its rows. Raises `ForeignFileError`, `FileNotFoundError`."""
+        with opened(self.file.place, table.schema) as file:
+            return row_group(file, self.group, table.schema)
+
+
+def parts_of(of: HistoryFile, table: HistoryTable) -> list[TimedGroup]:
+    """The row groups of a file that have rows. Raises `ForeignFileError`, `FileNotFoundError`."""
+    with opened(of.place, table.schema) as file:
+        times = [row_group(file, group, pa.schema([AT]))["at"].cast(pa.int64()) for group in range(file.num_row_groups)]
+    spans = {group: pc.min_max(at).as_py() for group, at in enumerate(times) if len(at)}
+    return [TimedGroup(span["min"], span["max"], of, group) for group, span in spans.items()]
+
+
+def in_order(parts: Iterable[TimedGroup], read: Callable[[TimedGroup], pa.Table | None]) -> Iterator[pa.Table]:
+    """The rows of `parts`, sorted by time, in tables of `_GROUP` rows or more, except the last.
+
+    Rows of the same time keep their order. read: returns the rows of a part, or None if there are none. Parts whose
+    times overlap are in one table.
+    """
+    held, end = list[pa.Table](), -math.inf
+    for part in sorted(parts, key=lambda part: part.begin):
+        if held and part.begin > end and sum(map(len, held)) >= _GROUP:
+            yield pa.concat_tables(held).sort_by("at")
+            held = []
+        if (rows := read(part)) is not None:
+            held, end = [*held, rows], max(end, part.end)
+    if held:
+        yield pa.concat_tables(held).sort_by("at")

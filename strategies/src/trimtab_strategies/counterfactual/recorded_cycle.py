@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray, IntArray, SmallFloatArray, somewhere
 from trimtab_strategies.shedding.trim.demand import served, wanted
 from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of

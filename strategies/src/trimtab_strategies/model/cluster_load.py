@@ -371,3 +371,16 @@ class ClusterLoad:
     def started(self) -> FloatArray:
         """When each broker started (n,), epoch seconds; NaN where that is unknown."""
         return np.array([self.traits_of(row).started for row in range(len(self.brokers))], dtype=np.float64)
+
+
+# -- masks: numpy's own `any` and `all` go through Python, and take several times as long on small arrays --
+
+
+def somewhere(mask: npt.NDArray[Any]) -> bool:
+    """Whether any value is true, or a number other than 0."""
+    return bool(np.count_nonzero(mask))
+
+
+def everywhere(mask: BoolArray) -> bool:
+    """Whether all values are true."""
+    return bool(np.count_nonzero(mask) == mask.size)

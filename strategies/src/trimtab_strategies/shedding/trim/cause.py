@@ -65,9 +65,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.owners import Owned
 from trimtab_strategies.shedding.trim.readings import SETTLES, middle, zeroed

@@ -21,8 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.masks import somewhere
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, SmallFloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, SmallFloatArray, somewhere
 from trimtab_strategies.shedding.trim.readings import median
 
 _Float = TypeVar("_Float", bound=np.floating[Any])

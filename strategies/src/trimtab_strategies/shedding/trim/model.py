@@ -40,9 +40,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples, everywhere, somewhere
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.readings import (
     FULL,

@@ -29,9 +29,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import CPU, ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, everywhere, somewhere
 from trimtab_strategies.protocols import recall, remember
 
 FULL = 0.975

@@ -26,9 +26,16 @@ from functools import cached_property, reduce
 
 import numpy as np
 
-from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
+from trimtab_strategies.model.cluster_load import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RecentSamples,
+    SmallFloatArray,
+    everywhere,
+    somewhere,
+)
 from trimtab_strategies.protocols import Destinations
 from trimtab_strategies.shedding.trim.model import BrokerModel
 from trimtab_strategies.shedding.trim.readings import FULL, middle, zeroed

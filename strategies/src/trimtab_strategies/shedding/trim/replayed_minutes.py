@@ -17,9 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from trimtab_strategies.masks import everywhere, somewhere
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, RecentSamples, SmallFloatArray
+from trimtab_strategies.model.cluster_load import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    RecentSamples,
+    SmallFloatArray,
+    everywhere,
+    somewhere,
+)
 from trimtab_strategies.shedding.trim.owners import Owned
 from trimtab_strategies.shedding.trim.readings import carried_on, work_of
 from trimtab_strategies.shedding.trim.samples import sampled

@@ -20,9 +20,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, RATE_IN, RATE_OUT, SAMPLED, THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad
-from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSamples, SmallFloatArray
+from trimtab_strategies.model.cluster_load import Brokers, FloatArray, RecentSamples, SmallFloatArray, somewhere
 from trimtab_strategies.shedding.trim.demand import served, wanted
 from trimtab_strategies.shedding.trim.readings import FULL
 

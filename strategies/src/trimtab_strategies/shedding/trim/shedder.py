@@ -41,9 +41,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from trimtab_strategies.masks import somewhere
 from trimtab_strategies.model import CPU, ClusterLoad, HeldBack, Reason, counted
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
 from trimtab_strategies.params import Percent, StrategyParams
 from trimtab_strategies.protocols import Destinations, Predictions, Shedding, Unload
 from trimtab_strategies.shedding.trim import messages, scores
