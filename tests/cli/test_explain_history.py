@@ -64,6 +64,9 @@ def test_why_not_takes_the_kind_before_the_name(tmp_path: Path, capsys: pytest.C
         code, _, err = told(capsys, "why-not", *words)
         assert (code, err.startswith("usage: trimtab why-not ")) == (2, True), err
         assert "the name of the broker must follow directly: trimtab why-not broker NAME" in err
+    code, _, err = told(capsys, "why-not", "public/b/0x80000000_0xffffffff", "a", *where)
+    assert code == 2
+    assert "name the broker of a move with --to: trimtab why-not public/b/0x80000000_0xffffffff --to BROKER" in err
 
 
 @pytest.mark.parametrize(

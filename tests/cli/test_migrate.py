@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ import yaml
 
 from pulsar_settings import defaults, settings_brokers
 from trimtab_lab.simulation.contenders import contender
-from trimtab_operator.cli import main, parser
-from trimtab_operator.cli.commands.migrate import expected, unfinished
+from trimtab_operator.cli import main
+from trimtab_operator.cli.commands.migrate import unfinished
 from trimtab_operator.cli.commands.migration import _RUNS, migrate
 from trimtab_operator.state.settings import Settings
 from trimtab_testbed.servers.kube import ControlPlane
@@ -242,7 +241,6 @@ def test_every_policy_that_is_printed_can_be_applied_and_run(trimtab_crds: Contr
         Settings.of(rest.create(path, manifest))
 
 
-@pytest.mark.slow
 def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.CaptureFixture[str]) -> None:
     odd = defaults(loadBalancerSheddingGracePeriodMinutes="10")
     with settings_brokers(defaults(), defaults(), odd) as brokers:
@@ -257,43 +255,24 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
     assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
 
 
-@pytest.mark.slow
-def test_a_comment_says_what_to_expect_of_trim_and_how_to_compare(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_comment_says_how_to_compare_with_trim(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         assert main(["migrate", "--admin-url", brokers.url]) == 0
-    out, said = capsys.readouterr()
 
-    assert said == "comparing ThresholdShedder with Trim in two simulated clusters; this takes some seconds\n"
-    assert "trimtab simulate skewed --against ThresholdShedder/Pulsar\n" in out
-    told = next(line for line in out.splitlines() if line.startswith("# in a simulated cluster with skewed load"))
-    figures = [int(number) for number in re.findall(r"(\d+) (?:moves|%|points)", told)]
-    assert len(figures) == 6, told
-    assert [theirs > trims for theirs, trims in zip(figures[:3], figures[3:], strict=True)] == [True] * 3
+    assert "trimtab simulate skewed --against ThresholdShedder/Pulsar\n" in capsys.readouterr().out
 
 
-def test_with_trim_the_first_comments_say_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_trim_the_first_comments_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--policy-admin-url", "http://pulsar:8080", "--prometheus-url", "http://p:9090", "--trim"]
     with settings_brokers(defaults()) as brokers:
-        arguments = parser.parser_for(["migrate"]).parse_args(["migrate", "--admin-url", brokers.url, *words])
-        monkeypatch.setattr(parser, "entry_points", lambda group: [])  # noqa: ARG005 - called by name
-        assert arguments.run(arguments) == 0
+        assert main(["migrate", "--admin-url", brokers.url, *words]) == 0
     out, said = capsys.readouterr()
     head = out.splitlines()
-    assert said == "", "no simulation runs"
+    assert said == ""
     assert head[0] == "# this is Trim, Trimtab's default strategy, with Pulsar's other settings"
     assert head[1].endswith("Trim uses the defaults, 60s and 30m")
     assert "trimtab simulate skewed --against ThresholdShedder/Pulsar" in head[2]
     assert not {"shedder", "placement", "interval", "limits"} & set(yaml.safe_load(out)["spec"])
-
-
-def test_without_the_lab_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "entry_points", lambda group: [])  # noqa: ARG005 - called by name
-
-    assert [note.rpartition(": ")[2] for note in expected("AvgShedder")] == [
-        "trimtab simulate skewed --against AvgShedder/Pulsar"
-    ]
 
 
 def test_every_shedder_that_pulsar_runs_can_be_compared() -> None:
@@ -301,7 +280,6 @@ def test_every_shedder_that_pulsar_runs_can_be_compared() -> None:
         assert contender(f"{shedder}/Pulsar").name == f"{shedder}/Pulsar"
 
 
-@pytest.mark.slow
 def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     with settings_brokers(defaults(), token="s3cret") as brokers:
@@ -316,7 +294,6 @@ def test_json_is_json_and_the_notes_are_beside_it(capsys: pytest.CaptureFixture[
     assert "s3cret" not in refused
 
 
-@pytest.mark.slow
 def test_the_policy_gets_the_url_at_which_the_operator_reaches_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         words = ["migrate", "--admin-url", brokers.url, "--policy-admin-url", "http://pulsar:8080", "-o", "json"]
@@ -324,7 +301,6 @@ def test_the_policy_gets_the_url_at_which_the_operator_reaches_a_broker(capsys: 
     assert json.loads(capsys.readouterr().out)["spec"]["pulsar"]["adminUrl"] == "http://pulsar:8080"
 
 
-@pytest.mark.slow
 def test_what_the_operator_can_not_use_as_it_is_is_noted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret\n")
     with settings_brokers(defaults(), token="s3cret") as brokers:

@@ -36,9 +36,9 @@ def lease(renewed: float, holder: str = "trimtab-1") -> dict[str, Any]:
         (policy(), None, "there is no Lease trimtab, it has had no cycle yet, and generation 2 of it has not been"),
         (policy(), lease(NOW, holder=""), "no one holds the Lease trimtab"),
         (
-            policy(cycle=NOW - 75),
-            lease(NOW - 70, holder=""),
-            "no one holds the Lease trimtab, its last cycle was 1m 15s ago",
+            policy(cycle=NOW - 21),
+            lease(NOW - 16, holder=""),
+            "no one holds the Lease trimtab, its last cycle was 21s ago",
         ),
         (policy(cycle=NOW - 7200), lease(NOW - 7200), "trimtab-1 has not renewed the Lease trimtab since 2h ago, its"),
         (policy(cycle=NOW - 7200, seen=1), None, "generation 2 of it has not been read (observedGeneration is 1)"),
@@ -60,7 +60,7 @@ def test_a_policy_without_an_operator_says_so_and_how_to_start_one(
     [
         (policy(), lease(NOW - 5)),
         (policy(cycle=NOW - 100), None),
-        (policy(cycle=NOW - 60), lease(NOW - 55, holder="")),
+        (policy(cycle=NOW - 15), lease(NOW - 10, holder="")),
         (policy(cycle=NOW - 20), lease(NOW - 3000, holder="")),
         (policy(cycle=NOW - REMIND - 5, interval="10s"), None),
         (policy(cycle=NOW - 1500, interval="10m"), None),

@@ -73,6 +73,7 @@ def test_a_dry_run_proposes_and_moves_nothing() -> None:
     assert status["proposal"]["moves"][0]["bundle"] == "t-n-x"
     assert status["lastCycle"]["moved"] == 0
     assert status["proposal"]["cpuBefore"] == {"lowest": 20.0, "highest": 80.0}
+    assert status["lastCycle"]["cpu"] == {"lowest": 20.0, "highest": 80.0}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +239,7 @@ def test_what_is_no_longer_known_of_a_broker_is_not_reported_as_its_cpu() -> Non
     load = cluster(bundles=2, a=0.8, b=0.2, untrusted=["b"])
     status = policy_status(result(plan=plan(), load=load), {}, in_flight=0)
 
-    assert status["proposal"]["cpuBefore"] == {"lowest": 80.0, "highest": 80.0}
+    assert status["proposal"]["cpuBefore"] == status["lastCycle"]["cpu"] == {"lowest": 80.0, "highest": 80.0}
     message = next(c["message"] for c in status["conditions"] if c["type"] == "Balanced")
     assert message.startswith("CPU between 80 % and 80 %; CPU of b is unknown")
 

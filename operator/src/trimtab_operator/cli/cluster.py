@@ -150,8 +150,8 @@ Object = Mapping[str, Any]
 
 _RENEWED_EVERY = 5.0
 """Maximum seconds between two renewals of a Lease, with the default settings. A release does not renew it."""
-_TAKEN_WITHIN = 60.0
-"""Seconds within which a standby takes a released Lease, or a single operator restarts and takes it again."""
+_TAKEN_WITHIN = 15.0
+"""Seconds within which a standby takes a released Lease."""
 
 _CYCLES = 3
 """Intervals without a cycle after which a policy counts as unattended."""

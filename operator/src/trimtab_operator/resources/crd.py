@@ -169,15 +169,15 @@ BALANCING_POLICY = Kind(
         Column("In Flight", ".status.inFlight", "integer", description="Pending moves"),
         Column(
             "CPU Low",
-            ".status.proposal.cpuBefore.lowest",
+            ".status.lastCycle.cpu.lowest",
             "number",
-            description="CPU % of the least used broker, before the proposal",
+            description="CPU % of the least used broker",
         ),
         Column(
             "CPU High",
-            ".status.proposal.cpuBefore.highest",
+            ".status.lastCycle.cpu.highest",
             "number",
-            description="CPU % of the most used broker, before the proposal",
+            description="CPU % of the most used broker",
         ),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
         Column(

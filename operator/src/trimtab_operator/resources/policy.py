@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.budget import BudgetStatus, PolicyBudget
 from trimtab_operator.resources.common import Conditions, Name, Resource, Status, Timestamp, Window, cel
-from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus
+from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus, UsageRange
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.shadow_status import ShadowComparison
@@ -207,6 +207,8 @@ class LastCycle(Status):
     """Seconds by phase of the cycle."""
     outcome: str
     """One word from the fixed list of reasons: why bundles moved, such as `Overloaded`, or why none did."""
+    cpu: UsageRange | None = None
+    """Measured CPU of the least and the most used broker. Absent if no broker was measured."""
     moved: Annotated[int, Field(ge=0)] = 0
     """Number of moves started."""
     split: Annotated[int, Field(ge=0)] = 0

@@ -182,11 +182,13 @@ def waits(status: Mapping[str, Any]) -> bool:
 
 def _last_cycle(result: CycleResult, before: Mapping[str, Any]) -> dict[str, Any]:
     phases = {phase: round(value, 3) for phase, value in result.seconds.items()}
+    ends = cpu_range(result.plan, result.load)
     return {
         "time": timestamp(result.started),
         "seconds": round(sum(result.seconds.values()), 3),
         "phases": _instead_of(before.get("phases"), phases),
         "outcome": str(result.outcome),
+        "cpu": None if ends is None else {"lowest": round(ends[0], 1), "highest": round(ends[1], 1)},
         "moved": len(result.moved),
         "split": len(result.split),
         "heldBack": _instead_of(before.get("heldBack"), result.held_back),

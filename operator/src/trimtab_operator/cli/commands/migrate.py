@@ -7,11 +7,8 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
 from dataclasses import replace
-from io import StringIO
 from ipaddress import ip_address
-from statistics import median
 from typing import Any
 
 import yaml
@@ -20,7 +17,6 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.cli.commands.migration import TRIM_NOTES, Migration, differing, migrate
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
-from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import RefusedUrlError, parse
@@ -79,7 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if differences:
         differences.append(f"where brokers differ, the values of the leader {leader} were used")
     head = TRIM_NOTES if arguments.trim else ()
-    notes = [*head, *differences, *unfinished(arguments), *found.notes, *expected(found.shedder)]
+    notes = [*head, *differences, *unfinished(arguments), *found.notes, _comparison(found.shedder)]
     _show(arguments, replace(found, notes=notes))
     return FINE
 
@@ -114,33 +110,10 @@ def unfinished(arguments: argparse.Namespace) -> list[str]:
     ]
 
 
-_SCENARIO, _SEEDS = "skewed", 2
-
-
-def expected(shedder: str) -> list[str]:
-    """Notes that compare Trim with one of Pulsar's shedders. The figures come from `trimtab simulate`.
-
-    Without that verb (if the lab is not installed) the notes only name the command.
-    """
-    command = f"simulate {_SCENARIO} --against {shedder}/Pulsar"
-    compare = f"compare {shedder} with Trim, the default without spec.shedder and spec.placement: trimtab {command}"
-    words = [*command.split(), "--seeds", str(_SEEDS), "--jobs", "1", "-o", "json"]
-    try:
-        arguments = parser_for(words).parse_args(words)
-    except CommandError:
-        return [compare]
-    print(f"comparing {shedder} with Trim in two simulated clusters; this takes some seconds", file=sys.stderr)
-    with redirect_stdout(StringIO()) as out:
-        arguments.run(arguments)
-    figures = {found["strategy"].partition("/")[0]: _figures(found["runs"]) for found in json.loads(out.getvalue())}
-    text = f"in a simulated cluster with skewed load, {shedder} as Pulsar runs it {figures[shedder]}"
-    return [f"{text}; Trim {figures['Trim']} (medians of {_SEEDS} runs of an hour)", compare]
-
-
-def _figures(runs: list[dict[str, float]]) -> str:
-    """The moves of a strategy, their cost and the load differences that remained, in words."""
-    moves, cut, left = (median(run[name] for run in runs) for name in ("moves", "cut", "left"))
-    return f"makes {moves:.0f} moves, cuts {cut:.0f} % of the clients and leaves brokers {left:.0f} points apart"
+def _comparison(shedder: str) -> str:
+    """The note that names the command with which a user compares Trim with the shedder that Pulsar runs."""
+    command = f"trimtab simulate skewed --against {shedder}/Pulsar"
+    return f"compare {shedder} with Trim, the default without spec.shedder and spec.placement: {command}"
 
 
 def _is_this_machine(url: str) -> bool:

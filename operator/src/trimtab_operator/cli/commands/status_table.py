@@ -123,7 +123,7 @@ def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
     percent = f"{progress['percent']} %" if progress else ""
     compared = (data["shadow"] or {}).get("summary", "")
     words = (data["policy"], mode, _ready(data), outcome, state, proposal.get("id") or "", percent, compared)
-    cpu = proposal.get("cpuBefore")
+    cpu = (data["lastCycle"] or {}).get("cpu")
     more = (data["shedder"], data["placement"], _range(cpu) if cpu else "-") if wide else ()
     figures = (str(proposal.get("total", 0)), str(data["inFlight"] or 0))
     return (*((data["namespace"],) if everywhere else ()), *words, *more, *figures)

@@ -107,6 +107,24 @@ examples:
 """
 
 
+class _KindOrName(argparse.Action):
+    """Stores the kind. Of two other words, the second is probably the broker of ``--to``."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002  (argparse's signature)
+    ) -> None:
+        if values is not None and values not in KINDS:
+            kinds = " nor ".join(KINDS)
+            parser.error(
+                f"{values} is neither {kinds}; name the broker of a move with --to: {parser.prog} {values} --to BROKER"
+            )
+        setattr(namespace, self.dest, values)
+
+
 class _Name(argparse.Action):
     """Stores the name. Rejects a kind that no name follows: argparse takes that word for the name."""
 
@@ -125,7 +143,7 @@ class _Name(argparse.Action):
 def _register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, _run_why_not)
     kinds = "|".join(KINDS)
-    parser.add_argument("kind", nargs="?", choices=KINDS, metavar=kinds, help="kind of NAME (default: either)")
+    parser.add_argument("kind", nargs="?", action=_KindOrName, metavar=kinds, help="kind of NAME (default: either)")
     parser.add_argument(
         "name", action=_Name, metavar="NAME", help="name of the object; for a bundle also the name in Pulsar"
     )

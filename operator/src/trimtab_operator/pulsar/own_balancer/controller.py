@@ -235,7 +235,9 @@ class OwnBalancerController:
                 await self.admin.override(switch, OFF)
             kept = kept.having_written({**overrides, **dict.fromkeys(todo, OFF)})
             await self._store.save(kept)
-            await self._event("Normal", "SwitchedOff", f"{' and '.join(todo)} switched off ({readings.switches_on})")
+            await self._event(
+                "Normal", "SwitchedOff", f"{' and '.join(todo)} switched off; before, {readings.switches_on}"
+            )
         return kept, await self._settled(readings), "switched off, but the broker has not applied it yet"
 
     async def _settled(self, readings: Readings) -> Readings:
