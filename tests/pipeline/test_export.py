@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import import_journal, time_order
+from trimtab_pipeline.history import import_journal, row_groups
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
 from trimtab_pipeline.history.export import ExchangeError, export, import_window
@@ -231,7 +231,7 @@ def test_an_import_reads_no_more_rows_than_fit_in_memory(tmp_path: Path, monkeyp
 def test_an_hour_that_does_not_fit_in_memory_is_exported_and_imported_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_order, "_GROUP", 1)
+    monkeypatch.setattr(row_groups, "_GROUP", 1)
     keep(tmp_path / "from", POLICY, range(0, 60, 10))
     past = HistoryReader(tmp_path / "from", POLICY)
     before = [rows.to_pylist() for rows in past.rows(BROKERS.name, *EVER)]
@@ -260,7 +260,7 @@ def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from trimtab_pipeline.history import import_journal, time_order
+from trimtab_pipeline.history import import_journal, row_groups
 from trimtab_pipeline.history.export import import_window
 
 moves, move = int(sys.argv[3]), import_journal._move

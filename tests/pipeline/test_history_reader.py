@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import time_order
+from trimtab_pipeline.history import row_groups
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, TABLES
 from trimtab_pipeline.history.reader import Gap, HistoryReader, NoHistoryError, policies
 from trimtab_pipeline.history.snapshot_tables import Bounds
@@ -168,13 +168,13 @@ def test_rows_of_a_window_come_in_the_order_of_time(tmp_path: Path, *, merged: b
 def test_an_hour_that_is_merged_while_it_is_read_gives_each_row_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_order, "_GROUP", 1)
+    monkeypatch.setattr(row_groups, "_GROUP", 1)
     keep(tmp_path, POLICY, range(0, 60, 5))
     past = HistoryReader(tmp_path, POLICY)
     expected = [row for rows in past.rows(BROKERS.name, AT, AT + 3600) for row in rows.to_pylist()]
     reading = past.rows(BROKERS.name, AT, AT + 3600)
     found = next(reading).to_pylist()
     assert len(found) < len(expected)
-    monkeypatch.setattr(time_order, "_GROUP", len(found) + 1)  # so that no part begins where it did
+    monkeypatch.setattr(row_groups, "_GROUP", len(found) + 1)  # so that no part begins where it did
     merge(tmp_path, POLICY, 240)
     assert found + [row for rows in reading for row in rows.to_pylist()] == expected

@@ -17,7 +17,7 @@ import pytest
 
 from kept_histories import AT, FOREVER, HOUR, dataset
 from trimtab_pipeline.api import Retention
-from trimtab_pipeline.history import time_order
+from trimtab_pipeline.history import row_groups
 from trimtab_pipeline.history.dataset import DEMAND, FACTS, FINDINGS, TOPICS, HistoryTable, PolicyDataset
 from trimtab_pipeline.history.files import cycle_times, put, read_all, read_cycle, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping
@@ -329,7 +329,7 @@ def test_a_bound_that_cant_be_kept_is_refused(bound: str, value: float) -> None:
 def test_an_hour_of_topics_is_merged_in_pieces_that_fit_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_order, "_GROUP", 100)
+    monkeypatch.setattr(row_groups, "_GROUP", 100)
     history = dataset(tmp_path, POLICY)
     for minute in range(50):
         write(history, TOPICS, minute, count=30)
@@ -344,7 +344,7 @@ def test_an_hour_of_topics_is_merged_in_pieces_that_fit_in_memory(
 def test_parts_whose_times_overlap_are_merged_in_the_order_of_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_order, "_GROUP", 1)
+    monkeypatch.setattr(row_groups, "_GROUP", 1)
     history, times = dataset(tmp_path, POLICY), random.Random(1)
     written = []
     for minute in range(40):
