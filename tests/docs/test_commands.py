@@ -52,6 +52,7 @@ LEFT_OUT = {
     ".venv/bin/pip install": "installs packages; tests/cli/test_extras.py plays with them",
     "pip install": "installs packages; tests/cli/test_extras.py plays with them",
     "trimtab explain broker pulsar-broker-0 -n pulsar": "needs a Pulsar; the same verb runs on the demo's cluster",
+    "trimtab why-not BUNDLE --to": "needs a Pulsar; the same verb runs on the demo's cluster",
     "python3 -m venv": "the tests have a virtual environment",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
     "export PATH": "the tests have the built kubectl on their PATH",

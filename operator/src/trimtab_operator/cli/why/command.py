@@ -143,7 +143,10 @@ class _Name(argparse.Action):
 def _register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, _run_why_not)
     kinds = "|".join(KINDS)
-    parser.add_argument("kind", nargs="?", action=_KindOrName, metavar=kinds, help="kind of NAME (default: either)")
+    kind = parser.add_argument(
+        "kind", nargs="?", action=_KindOrName, metavar=kinds, help="kind of NAME (default: either)"
+    )
+    kind.completer = lambda **_: KINDS  # type: ignore[attr-defined]  # argcomplete's way
     parser.add_argument(
         "name", action=_Name, metavar="NAME", help="name of the object; for a bundle also the name in Pulsar"
     )
