@@ -363,7 +363,7 @@ def test_a_file_of_brackets_is_a_finding(tmp_path: Path, capsys: Captured) -> No
     file = tmp_path / "brackets.json"
     file.write_text("[" * 50_000)
     assert main(["lint", str(file)]) == 1
-    assert "can't be read: lists and objects are nested deeper than 100 levels" in capsys.readouterr().out
+    assert "is not JSON" in (told := capsys.readouterr().out) or "nested deeper than 100 levels" in told  # 3.14: first
 
 
 def test_a_bomb_of_aliases_is_refused(tmp_path: Path, capsys: Captured) -> None:

@@ -16,6 +16,8 @@ from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_strategies.budget import HOUR, BudgetLedger
 from trimtab_strategies.testing import cluster
 
+pytestmark = pytest.mark.apiserver
+
 HOT = cluster(a=0.9, b=0.1, c=0.1, bundles={"a": [1] * 10, "b": [1], "c": [1]})
 """Twelve clients, one of each bundle: a move cuts 8.3 % of the policy's, and 10 % of those of public/a."""
 

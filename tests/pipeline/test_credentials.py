@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -151,9 +152,10 @@ def test_a_client_proves_itself_by_its_certificate(given: object, authority: Aut
 def test_an_expired_certificate_is_reported(authority: Authority) -> None:
     folder, (certificate, key) = authority.certificate.parent, authority.server("late")
     again = (
-        "x509 -req -in late.csr -CA ca.crt -CAkey ca.key -days -1 -out late.crt -extfile openssl.cnf -extensions server"
+        "x509 -req -in late.csr -CA ca.crt -CAkey ca.key -days 0 -out late.crt -extfile openssl.cnf -extensions server"
     )
     subprocess.run(["openssl", *again.split()], cwd=folder, check=True, capture_output=True)
+    time.sleep(1.1)  # it is valid in the second in which it was made; OpenSSL 3.5 makes none that ended before
     with (
         GuardedServer(tls=(certificate, key)) as server,
         pytest.raises(PrometheusUnreachableError, match=r"can't be trusted \(certificate has expired"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Mapping
 from itertools import pairwise
@@ -160,6 +161,8 @@ def test_a_bundle_that_was_made_again_in_another_namespace_leaves_the_first() ->
 
 def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hash_rings, "MANY", 1)
+    cancelled, examined = threading.Event(), hash_rings._examined
+    monkeypatch.setattr(hash_rings, "_examined", lambda found: cancelled.wait(10) and examined(found))
     rings = HashRings()
     for record in halves():
         rings.update(None, record)
@@ -170,6 +173,7 @@ def test_what_a_cancelled_examination_covered_is_examined_again(monkeypatch: pyt
         await asyncio.sleep(0)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
+        cancelled.set()
         assert looking.cancelled()
         assert not rings.faulty
         await rings.examined()

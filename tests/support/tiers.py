@@ -23,6 +23,7 @@ SMOKE_TOO = f"{QUICK} or smoke"
 
 NEEDS = frozenset(
     {"apiserver", "prometheus", "controllers", "connect", "spark", "java", "oracle", "helm_program", "slow"}
+    | {"kube_binaries", "prometheus_binary"}
 )
 """Markers and fixtures of tests that need more than Python, or much time. Each puts a test in the tier `FULL`."""
 
