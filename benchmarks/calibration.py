@@ -18,6 +18,7 @@ import os
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ Trace = dict[str, Any]
 
 
 @dataclass
-class Follower:
+class Follower(ABC):
     """Context manager. Looks each second, on a thread of its own."""
 
     _done: threading.Event = field(default_factory=threading.Event, init=False)
@@ -81,8 +82,9 @@ class Follower:
         while not self._done.wait(1.0):
             self._look()
 
+    @abstractmethod
     def _look(self) -> None:
-        raise NotImplementedError
+        """Note what there is to see now."""
 
 
 @dataclass

@@ -167,18 +167,8 @@ BALANCING_POLICY = Kind(
             description="Moves that are proposed, or that were planned last and have not landed",
         ),
         Column("In Flight", ".status.inFlight", "integer", description="Pending moves"),
-        Column(
-            "CPU Low",
-            ".status.lastCycle.cpu.lowest",
-            "number",
-            description="CPU % of the least used broker",
-        ),
-        Column(
-            "CPU High",
-            ".status.lastCycle.cpu.highest",
-            "number",
-            description="CPU % of the most used broker",
-        ),
+        Column("CPU Low", ".status.lastCycle.cpu.lowest", "number", description="CPU % of the least used broker"),
+        Column("CPU High", ".status.lastCycle.cpu.highest", "number", description="CPU % of the most used broker"),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
         Column(
             "Better",

@@ -49,7 +49,12 @@ def _register_resume(subparsers: argparse._SubParsersAction[argparse.ArgumentPar
 def _add_pause(subparsers: Any, verb: str, description: str, *, paused: bool) -> None:
     parser = add_cluster_verb(subparsers, verb, description, _run_pause)
     parser.set_defaults(paused=paused)
-    parser.add_argument("policy", help="name of the BalancingPolicy")
+    _add_options(parser, "policy", "name of the BalancingPolicy")
+
+
+def _add_options(parser: argparse.ArgumentParser, target: str, text: str) -> None:
+    """Add the name of the object to edit, and the options of every edit. text: help for the name."""
+    parser.add_argument(target, help=text)
     add_dry_run_flag(parser)
     add_output_option(parser)
 
@@ -108,9 +113,7 @@ def _register_undrain(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
 def _add_schedulable(subparsers: Any, verb: str, description: str, *, schedulable: bool) -> None:
     parser = add_cluster_verb(subparsers, verb, description, _run_schedulable)
     parser.set_defaults(schedulable=schedulable)
-    parser.add_argument("broker", help="name of the Broker object")
-    add_dry_run_flag(parser)
-    add_output_option(parser)
+    _add_options(parser, "broker", "name of the Broker object")
 
 
 def _run_schedulable(arguments: argparse.Namespace) -> int:

@@ -97,8 +97,8 @@ class HandMoves:
     moves: Sequence[HandMove]
     at_once: int
     reports: dict[HandMove, MoveReport] = field(default_factory=dict)
-    _pending: dict[HandMove, float] = field(default_factory=dict)
-    _begun: int = 0
+    _pending: dict[HandMove, float] = field(default_factory=dict, init=False)
+    _begun: int = field(default=0, init=False)
 
     async def start(self, api: Api) -> None:
         """Write as many of the next moves as may be pending, none after a failed one. Raises `ApiError`."""
@@ -111,6 +111,10 @@ class HandMoves:
                 self._end(move, MoveState.FAILED, str(error))
             except ApiUnavailableError as error:
                 self._end(move, MoveState.FAILED, f"no answer came, so it may have been written: {error}")
+
+    def follow(self, move: HandMove) -> None:
+        """Have `finish` follow a move that was written just now."""
+        self._pending[move] = time.monotonic() + self.arguments.timeout
 
     async def finish(self, api: Api) -> list[MoveReport]:
         """Follow the pending moves, write the others, and return the outcome of each. Raises `ApiError`."""
@@ -144,7 +148,7 @@ class HandMoves:
             if owner != move.source or wish not in {"", owner}:
                 raise CommandError(f"it is on {owner or 'no broker'} now, with {wish or 'no'} desired owner")
             await write_owner(api, namespace, move.name, move.destination, bundle["metadata"]["resourceVersion"])
-        self._pending[move] = time.monotonic() + self.arguments.timeout
+        self.follow(move)
 
     async def _follow(self, api: Api, move: HandMove) -> None:
         try:
@@ -169,9 +173,10 @@ class HandMoves:
 
 async def ended(api: Api, arguments: argparse.Namespace, move: HandMove) -> MoveReport:
     """Follow a move that was written just now, and return its outcome. Raises `CommandError`, `ApiError`."""
-    late = time.monotonic() + arguments.timeout
-    [report] = await HandMoves(arguments, [move], at_once=1, _pending={move: late}, _begun=1).finish(api)
-    return report
+    moves = HandMoves(arguments, (), at_once=1)
+    moves.follow(move)
+    await moves.finish(api)
+    return moves.reports[move]
 
 
 def owner_of(bundle: Mapping[str, Any]) -> str:

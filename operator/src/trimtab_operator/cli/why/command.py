@@ -107,22 +107,12 @@ examples:
 """
 
 
-class _KindOrName(argparse.Action):
-    """Stores the kind. Of two other words, the second is probably the broker of ``--to``."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,  # noqa: ARG002  (argparse's signature)
-    ) -> None:
-        if values is not None and values not in KINDS:
-            kinds = " nor ".join(KINDS)
-            parser.error(
-                f"{values} is neither {kinds}; name the broker of a move with --to: {parser.prog} {values} --to BROKER"
-            )
-        setattr(namespace, self.dest, values)
+def _kind(text: str) -> str:
+    """A kind. The second of two other words probably is the broker of ``--to``. Raises `ArgumentTypeError`."""
+    if text not in KINDS:
+        hint = f"name the broker of a move with --to: trimtab why-not {text} --to BROKER"
+        raise argparse.ArgumentTypeError(f"{text} is neither {' nor '.join(KINDS)}; {hint}")
+    return text
 
 
 class _Name(argparse.Action):
@@ -143,10 +133,9 @@ class _Name(argparse.Action):
 def _register_why_not(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = add_cluster_verb(subparsers, "why-not", _WHY_NOT_DESCRIPTION, _run_why_not)
     kinds = "|".join(KINDS)
-    kind = parser.add_argument(
-        "kind", nargs="?", action=_KindOrName, metavar=kinds, help="kind of NAME (default: either)"
+    parser.add_argument(
+        "kind", nargs="?", type=_kind, choices=KINDS, metavar=kinds, help="kind of NAME (default: either)"
     )
-    kind.completer = lambda **_: KINDS  # type: ignore[attr-defined]  # argcomplete's way
     parser.add_argument(
         "name", action=_Name, metavar="NAME", help="name of the object; for a bundle also the name in Pulsar"
     )
