@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 
 class ApiError(Exception):
     """Base class: a request failed.
@@ -48,7 +52,17 @@ class ConnectionSettingsError(ApiError):
 _BY_STATUS: dict[int, type[ApiError]] = {404: NotFoundError, 409: ConflictError, 410: GoneError}
 
 
-def error_for(status: int, reason: str, message: str) -> ApiError:
-    """The error for an HTTP status of 400 or more."""
+def error_for(asked: str, status: int, details: Mapping[str, Any]) -> ApiError:
+    """The error for an HTTP status of 400 or more. asked: the request. details: the `Status` object of the answer."""
     fallback = ApiUnavailableError if status == 429 or status >= 500 else RefusedError  # noqa: PLR2004
-    return _BY_STATUS.get(status, fallback)(message, status=status, reason=reason)
+    message = f"{asked}: {status} {details.get('message') or ''}".rstrip()
+    return _BY_STATUS.get(status, fallback)(message, status=status, reason=details.get("reason") or "")
+
+
+def status_object(text: str) -> dict[str, Any]:
+    """The `Status` object in the body of an answer; empty if the body is something else."""
+    try:
+        status = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return status if isinstance(status, dict) else {}

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import aiohttp
 
-from trimtab_operator.kube.errors import ApiError, ApiUnavailableError, error_for
+from trimtab_operator.kube.errors import ApiError, ApiUnavailableError, error_for, status_object
 from trimtab_operator.resources.common import GROUP, VERSION
 
 LOST = (aiohttp.ClientError, TimeoutError, ConnectionError, asyncio.IncompleteReadError)
@@ -149,19 +149,11 @@ async def read_error(asked: str, response: aiohttp.ClientResponse) -> ApiError:
         text = f"(the answer broke off: {error})"
     finally:
         response.close()
-    status = _status(text)
-    message = status.get("message") or text.strip()[:500] or response.reason or ""
-    result = error_for(response.status, status.get("reason") or "", f"{asked}: {response.status} {message}")
+    details = status_object(text)
+    message = details.get("message") or text.strip()[:500] or response.reason
+    result = error_for(asked, response.status, {**details, "message": message})
     result.retry_after = _retry_after(response)
     return result
-
-
-def _status(text: str) -> dict[str, Any]:
-    try:
-        status = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:
@@ -186,7 +178,5 @@ def parse_event(line: bytes) -> WatchEvent:
     parsed = json.loads(line)
     event = WatchEvent(parsed["type"], parsed["object"])
     if event.type == "ERROR":
-        status = event.object
-        code = int(status.get("code") or 500)
-        raise error_for(code, status.get("reason") or "", f"watch: {code} {status.get('message', '')}")
+        raise error_for("watch", int(event.object.get("code") or 500), event.object)
     return event
