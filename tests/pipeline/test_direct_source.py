@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
-from pipeline_clusters import AT, FIRST, TWO_BROKERS, cut_short, snapshot
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
 from small_cluster import until
 from trimtab_pipeline.api import (
     DecisionEntry,
@@ -29,7 +29,6 @@ from trimtab_pipeline.sources import direct as direct_module
 from trimtab_pipeline.sources.direct import DirectLoadSources
 from trimtab_pipeline.sources.measurement import measure
 from trimtab_pipeline.sources.spark import SparkLoadSources
-from trimtab_strategies.model import RATE_IN
 
 
 @pytest.fixture
@@ -66,26 +65,6 @@ def test_a_look_needs_no_java_and_remembers(fake: FakePrometheus, direct: Direct
     add_bundle(fake, FIRST, "a", first + 100)
     assert first < snapshot(source, AT + 60).bundles.short[0, 0] < first + 100
     assert source.observe_brokers(replace(TWO_BROKERS), AT + 60).result(timeout=20).load.brokers.trusted.all()
-
-
-def test_a_server_that_does_not_answer_is_reported(fake: FakePrometheus, direct: DirectLoadSources) -> None:
-    fake.faults = Faults(delay=30)
-    source = direct.open("tests/slow", PrometheusSettings(fake.url, "pulsar", timeout=0.5))
-    with pytest.raises(SourceUnavailableError, match="nothing could be measured"):
-        snapshot(source)
-
-
-def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
-    fake: FakePrometheus, direct: DirectLoadSources
-) -> None:
-    source = direct.open("tests/damaged", PrometheusSettings(fake.url, "pulsar"))
-    snapshot(source)
-    snapshot(source, AT + 60)
-    aside = cut_short(Path(direct.history_dir, "state/tests/damaged"))
-    with pytest.raises(SourceUnavailableError):
-        snapshot(source, AT + 120)
-    assert snapshot(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
-    assert aside.exists()
 
 
 def test_the_history_also_has_decisions_and_policies(tmp_path: Path) -> None:

@@ -18,28 +18,27 @@ import pytest
 
 from faulty_proxy import Fault
 from faulty_source import BUNDLES, CORES, HOT, MAX_AGE, RATE, WORLD, FaultySource, faulty_source, moves
+from pipeline_clusters import on_both
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad
 
-pytestmark = [pytest.mark.spark, pytest.mark.prometheus]
+pytestmark = pytest.mark.prometheus
 
 _numbers = itertools.count(1)
 DAY = 86_400.0
 
 
 @pytest.fixture(scope="module")
-def shared(
-    prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory, sources: SparkLoadSources
-) -> Iterator[FaultySource]:
-    with faulty_source(prometheus_binary, tmp_path_factory.mktemp("prometheus"), sources) as made:
+def shared(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultySource]:
+    with faulty_source(prometheus_binary, tmp_path_factory.mktemp("prometheus")) as made:
         yield made
 
 
 @pytest.fixture
-def scene(shared: FaultySource) -> Iterator[FaultySource]:
+def scene(shared: FaultySource, sources: PolicySources) -> Iterator[FaultySource]:
     """The scene with a new policy, which has seen every broker healthy."""
-    shared.enter(f"faults/{next(_numbers)}")
+    shared.enter(sources, f"faults/{next(_numbers)}")
     shared.healthy()
     yield shared
     shared.proxy.fault = Fault.NONE
@@ -57,6 +56,7 @@ def test_with_good_data_the_hot_broker_is_relieved(scene: FaultySource) -> None:
     assert relieves_the_hot_broker(load)
 
 
+@on_both
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.SLOW, Fault.DOWN, Fault.TRUNCATED])
 def test_without_an_answer_there_is_no_snapshot_and_the_history_stays_as_it_was(
     scene: FaultySource, fault: Fault
@@ -75,6 +75,7 @@ def test_without_an_answer_there_is_no_snapshot_and_the_history_stays_as_it_was(
     assert relieves_the_hot_broker(after)
 
 
+@on_both
 def test_half_of_an_answer_with_a_warning_moves_nothing(scene: FaultySource) -> None:
     scene.proxy.fault = Fault.PARTIAL
     load = scene.look()
@@ -83,7 +84,9 @@ def test_half_of_an_answer_with_a_warning_moves_nothing(scene: FaultySource) -> 
 
 
 def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_moves(scene: FaultySource) -> None:
-    scene.enter(f"faults/{next(_numbers)}", max_age=60.0)  # the bundles' last samples count, however slow a cycle is
+    scene.enter(
+        scene.sources, f"faults/{next(_numbers)}", max_age=60.0
+    )  # the bundles' last samples count, however slow a cycle is
     scene.healthy()
     gone = list(CORES)[2:]
     scene.scrape(*list(CORES)[:2])
@@ -97,6 +100,7 @@ def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_
     assert relieves_the_hot_broker(scene.healthy())
 
 
+@on_both
 def test_a_prometheus_that_dies_in_the_middle_of_a_cycle_costs_that_cycle_only(scene: FaultySource) -> None:
     before = scene.files()
     scene.server.pause()
@@ -129,7 +133,7 @@ def test_while_our_clock_is_wrong_no_broker_is_trusted_and_once_it_is_right_aver
 
 
 def test_averages_of_a_right_clock_do_not_start_from_what_a_wrong_one_wrote(scene: FaultySource) -> None:
-    scene.enter(f"faults/{next(_numbers)}", short_tau=100.0)
+    scene.enter(scene.sources, f"faults/{next(_numbers)}", short_tau=100.0)
     exporter = scene.exporters[HOT]
     first = next(iter(BUNDLES))
     at = scene.healthy().now

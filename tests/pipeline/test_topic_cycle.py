@@ -1,4 +1,4 @@
-"""Whole cycles on Spark over a cluster that has metrics of topics, and of bundles only later."""
+"""Whole cycles over a cluster that has metrics of topics, and of bundles only later."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
-from pipeline_clusters import AT, FIRST, IDLE, SECOND, WITH_IDLE, topology
+from pipeline_clusters import AT, FIRST, IDLE, SECOND, WITH_IDLE, on_both, topology
 from trimtab_pipeline.api import LoadSource
 from trimtab_strategies.hash_ring import topic_hash
 from trimtab_strategies.model import RATE_IN, RATE_OUT
-
-pytestmark = pytest.mark.spark
 
 NAMES = [f"persistent://t/n/{k}" for k in range(8)]
 LOWS = [name for name in NAMES if topic_hash(name) < 0x80000000]
@@ -42,6 +40,7 @@ def total(names: list[str]) -> float:
     return sum(1.0 + NAMES.index(name) for name in names)
 
 
+@on_both
 def test_topics_are_summed_averaged_and_an_idle_bundle_carries_nothing(
     extensible: FakePrometheus, observing: Callable[..., LoadSource]
 ) -> None:

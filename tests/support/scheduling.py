@@ -28,8 +28,8 @@ SHARED: Mapping[str, frozenset[str]] = {
         }
     ),
     "tests/pipeline": frozenset(
-        {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "spark_averages"}
-        | {"spark_broker_refresh", "spark_data_quality", "spark_source", "spark_state_files"}
+        {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "cycle_averages"}
+        | {"broker_refresh", "data_quality", "sources", "state_files"}
         | {"history_tools", "statistics", "topic_cycle"}
     ),
     "tests/pipeline/transform": frozenset({"doubts", "rules", "sql_and_numpy"}),

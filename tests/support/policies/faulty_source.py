@@ -14,7 +14,7 @@ from faulty_proxy import FaultyProxy
 from metrics_exporter import Exporter
 from pipeline_clusters import topology
 from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Move
@@ -37,15 +37,15 @@ class FaultySource:
     exporters: dict[str, Exporter]
     server: PrometheusServer
     proxy: FaultyProxy
-    sources: SparkLoadSources
     policy: str = ""
+    sources: PolicySources = field(init=False)
     source: LoadSource = field(init=False)
 
-    def enter(self, policy: str, **settings: float) -> None:
-        """Open the source of `policy`, without averages of earlier cycles."""
+    def enter(self, sources: PolicySources, policy: str, **settings: float) -> None:
+        """Open the source of `policy` in `sources`, without averages of earlier cycles."""
         bounds = {"window": WINDOW, "max_age": MAX_AGE, "timeout": 2.0} | settings
-        self.policy = policy
-        self.source = self.sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
+        self.sources, self.policy = sources, policy
+        self.source = sources.open(policy, PrometheusSettings(self.proxy.url, "pulsar", **bounds))
 
     def files(self) -> dict[str, int]:
         """The size of every file of the policy's history and state."""
@@ -84,12 +84,12 @@ class FaultySource:
 
 
 @contextmanager
-def faulty_source(program: Path, folder: Path, sources: SparkLoadSources) -> Iterator[FaultySource]:
-    """Start the brokers and Prometheus (`program`) in `folder`; `sources` runs the cycles."""
+def faulty_source(program: Path, folder: Path) -> Iterator[FaultySource]:
+    """Start the brokers and Prometheus (`program`) in `folder`."""
     with ExitStack() as running:
         exporters = {pod: running.enter_context(_exporter(pod)) for pod in CORES}
         server = running.enter_context(PrometheusServer(program, folder, scrape_interval=SCRAPE))
-        env = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)), sources)
+        env = FaultySource(exporters, server, running.enter_context(FaultyProxy(server.url)))
         env.scrape(*CORES)
         yield env
 

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from trimtab_pipeline.api import LoadSource, Topology
 from trimtab_strategies.model import ClusterLoad
 
 Observing = Callable[..., LoadSource]
 """Opens a source on the address of a Prometheus server."""
+
+on_both = pytest.mark.parametrize("sources", ["threads", pytest.param("spark", marks=pytest.mark.spark)], indirect=True)
+"""Runs a test of cycles with both kinds of sources; without it and the marker `spark`, it runs on threads."""
 
 AT = 1_750_000_000.0
 """Time of the first measurement in most tests of sources (epoch seconds)."""

@@ -1,4 +1,4 @@
-"""Old, missing, double and impossible samples in a cycle on Spark: what is trusted, dropped and noted."""
+"""Old, missing, double and impossible samples in a cycle: what is trusted, dropped and noted."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import re
 import time
 
 import numpy as np
-import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker, add_bundle
-from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, asks_broker_b, snapshot
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, asks_broker_b, on_both, snapshot
 from trimtab_strategies.model import RATE_IN
 
-pytestmark = pytest.mark.spark
 
-
+@on_both
 def test_a_broker_whose_metrics_stop_ages_until_it_is_not_trusted(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, max_age=120.0)
     snapshot(source)
@@ -86,6 +84,7 @@ def test_a_clock_and_a_series_that_is_there_twice_are_noted(fake: FakePrometheus
     assert clock.startswith("the source's clock is 9")
 
 
+@on_both
 def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -97,6 +96,7 @@ def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: 
     assert load.brokers.trusted.tolist() == [True, False]
 
 
+@on_both
 def test_warnings_of_the_server_make_the_snapshot_partial(fake: FakePrometheus, observing: Observing) -> None:
     fake.faults = Faults(where=asks_broker_b, warnings=("store 3 did not answer",))
     quality = snapshot(observing(fake.url)).quality

@@ -1,4 +1,4 @@
-"""The history folder of a cycle on Spark: damaged, full, in the way, removed."""
+"""The history folder of cycles: damaged, full, in the way, removed."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
-from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, cut_short, snapshot
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, cut_short, on_both, snapshot
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_strategies.model import RATE_IN
-
-pytestmark = pytest.mark.spark
 
 
 def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
-    fake: FakePrometheus, sources: SparkLoadSources, observing: Observing
+    fake: FakePrometheus, sources: PolicySources, observing: Observing
 ) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -31,17 +29,18 @@ def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
     assert aside.exists()
 
 
-def test_policies_keep_their_histories_apart(sources: SparkLoadSources) -> None:
+def test_policies_keep_their_histories_apart(sources: PolicySources) -> None:
     with pytest.raises(ValueError, match="outside"):
         sources.open("../elsewhere", PrometheusSettings("http://x", "pulsar"))
 
 
 @pytest.mark.parametrize("name", ["", ".", "ns/.."])
-def test_a_policy_without_a_name_has_no_history(sources: SparkLoadSources, name: str) -> None:
+def test_a_policy_without_a_name_has_no_history(sources: PolicySources, name: str) -> None:
     with pytest.raises(ValueError, match="outside"):
         sources.open(name, PrometheusSettings("http://x", "pulsar"))
 
 
+@on_both
 def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
     fake: FakePrometheus, observing: Observing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,7 +64,7 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
 
 
 def test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can(
-    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+    fake: FakePrometheus, observing: Observing, sources: PolicySources
 ) -> None:
     name = "test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can"
     way = Path(sources.history_dir, "state", "tests", name)
@@ -81,7 +80,7 @@ def test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can(
 
 
 def test_a_history_that_was_removed_is_written_again(
-    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+    fake: FakePrometheus, observing: Observing, sources: PolicySources
 ) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -91,8 +90,9 @@ def test_a_history_that_was_removed_is_written_again(
     assert len(list(Path(sources.history_dir).glob("state/tests/*/bundles/*.parquet"))) == 2
 
 
+@on_both
 def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
-    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+    fake: FakePrometheus, observing: Observing, sources: PolicySources
 ) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -105,6 +105,7 @@ def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
     assert aside.exists()
 
 
-def test_warming_up_leaves_nothing_behind(sources: SparkLoadSources) -> None:
+@pytest.mark.spark
+def test_warming_up_leaves_nothing_behind(sources: PolicySources) -> None:
     sources.warm_up().result(timeout=120)
     assert not list(Path(sources.history_dir).glob("*dry*"))

@@ -1,4 +1,4 @@
-"""Averages of bundles on a real Spark session: over time, over samples, over restarts and moves."""
+"""Averages of bundles in whole cycles: over time, over samples, over restarts and moves."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
-from pipeline_clusters import AT, FIRST, Observing, snapshot
+from pipeline_clusters import AT, FIRST, Observing, on_both, snapshot
 from trimtab_strategies.model import RATE_IN
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 
-pytestmark = pytest.mark.spark
 
-
+@on_both
 def test_averages_follow_time_not_the_number_of_cycles(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, short_tau=100.0, long_tau=1000.0)
     snapshot(source)
@@ -76,6 +75,7 @@ def test_a_sample_that_is_shown_again_feeds_no_average(fake: FakePrometheus, obs
     assert snapshot(source, AT + 120).bundles.short[0, RATE_IN] == pytest.approx(110 - 100 * math.exp(-1))
 
 
+@on_both
 def test_a_bundle_that_moves_keeps_its_average_and_counts_once(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url)
     snapshot(source)

@@ -1,4 +1,4 @@
-"""The whole cycle on a real Spark session, against a Prometheus stand-in that misbehaves."""
+"""The whole cycle, on threads and on a real Spark session, against a Prometheus stand-in that misbehaves."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, asks_broker_b, snapshot, topology
+from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, asks_broker_b, on_both, snapshot, topology
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_pipeline.sources.spark import SparkLoadSources
 from trimtab_strategies.model import CPU, RATE_IN
 
-pytestmark = pytest.mark.spark
 
-
+@pytest.mark.spark
 def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
     sources.warm_up().result(timeout=120)
     inherited = (signal.default_int_handler, signal.SIG_IGN)  # a shell's background jobs ignore SIGINT
     assert signal.getsignal(signal.SIGINT) in inherited
 
 
+@on_both
 def test_samples_become_a_snapshot_in_the_topologys_rows(fake: FakePrometheus, observing: Observing) -> None:
     add_broker(fake, "b", cpu=3.0)
     observation = observing(fake.url).observe(TWO_BROKERS, AT).result(timeout=120)
@@ -40,11 +41,13 @@ def test_samples_become_a_snapshot_in_the_topologys_rows(fake: FakePrometheus, o
     assert set(observation.seconds) == {"prometheus", "compute", "write", "align"}
 
 
+@on_both
 def test_every_query_is_asked_as_of_the_evaluation_time(fake: FakePrometheus, observing: Observing) -> None:
     snapshot(observing(fake.url), AT + 0.5)
     assert {query["time"] for query in fake.queries} == {f"{AT + 0.5:.3f}"}
 
 
+@on_both
 def test_a_shard_that_fails_costs_its_brokers_their_trust_and_nothing_else(
     fake: FakePrometheus, observing: Observing
 ) -> None:
@@ -62,6 +65,7 @@ def test_a_shard_that_fails_costs_its_brokers_their_trust_and_nothing_else(
     assert snapshot(source, AT + 60).brokers.trusted.all()
 
 
+@on_both
 def test_when_nothing_answers_the_future_names_the_server_and_the_cause(
     fake: FakePrometheus, observing: Observing
 ) -> None:
@@ -70,14 +74,16 @@ def test_when_nothing_answers_the_future_names_the_server_and_the_cause(
         snapshot(observing(fake.url))
 
 
+@on_both
 def test_a_server_that_is_down_is_named_and_back_is_back(fake: FakePrometheus, observing: Observing) -> None:
     with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 refused the connection"):
         snapshot(observing("http://127.0.0.1:9"))
     assert snapshot(observing(fake.url)).brokers.trusted.all()
 
 
+@on_both
 def test_a_cycle_past_its_deadline_is_cancelled_and_the_next_one_works(
-    fake: FakePrometheus, sources: SparkLoadSources
+    fake: FakePrometheus, sources: PolicySources
 ) -> None:
     impatient = sources.open("tests/impatient", PrometheusSettings(fake.url, "pulsar", timeout=20), deadline=1.0)
     fake.faults = Faults(delay=4)
@@ -90,6 +96,7 @@ def test_a_cycle_past_its_deadline_is_cancelled_and_the_next_one_works(
     assert snapshot(patient).brokers.trusted.all()
 
 
+@on_both
 def test_a_cancelled_look_does_not_keep_the_next_one_waiting(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, timeout=30)
     fake.faults = Faults(delay=3)
@@ -102,6 +109,7 @@ def test_a_cancelled_look_does_not_keep_the_next_one_waiting(fake: FakePrometheu
         abandoned.result()
 
 
+@on_both
 def test_the_pulsar_preset_reads_what_brokers_say_of_themselves(fake: FakePrometheus, observing: Observing) -> None:
     for pod in "ab":
         for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out"):
@@ -111,6 +119,7 @@ def test_the_pulsar_preset_reads_what_brokers_say_of_themselves(fake: FakePromet
     assert load.trusted.all()
 
 
+@on_both
 def test_without_brokers_nothing_is_asked(fake: FakePrometheus, observing: Observing) -> None:
     load = observing(fake.url).observe(topology({}, {FIRST: ""}), AT).result(timeout=60).load
     assert len(load.brokers) == 0
@@ -118,6 +127,7 @@ def test_without_brokers_nothing_is_asked(fake: FakePrometheus, observing: Obser
     assert fake.queries == []
 
 
+@on_both
 def test_one_broker_without_bundles_is_observed(fake: FakePrometheus, observing: Observing) -> None:
     fake.drop(pod="b")
     for metric in [name for name in fake.series if name.startswith("pulsar_bundle")]:

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from fake_prometheus import FakePrometheus, Faults, add_broker
-from pipeline_clusters import AT, TWO_BROKERS, Observing, asks_broker_b, snapshot, topology
+from pipeline_clusters import AT, TWO_BROKERS, Observing, asks_broker_b, on_both, snapshot, topology
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_strategies.model import CPU
 
-pytestmark = pytest.mark.spark
 
-
+@on_both
 def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
-    fake: FakePrometheus, observing: Observing, sources: SparkLoadSources
+    fake: FakePrometheus, observing: Observing, sources: PolicySources
 ) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -34,11 +33,13 @@ def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
     assert len(list(Path(sources.history_dir, "state", folder).glob("brokers/*.parquet"))) == 1
 
 
+@on_both
 def test_brokers_alone_of_a_server_that_is_down_fail_with_its_name(observing: Observing) -> None:
     with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 refused the connection"):
         observing("http://127.0.0.1:9").observe_brokers(TWO_BROKERS, AT).result(timeout=60)
 
 
+@on_both
 def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, observing: Observing) -> None:
     add_broker(fake, "b", cpu=3.0, time=AT - 500)
     fake.clock = AT - 100
@@ -56,6 +57,7 @@ def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, obser
     assert len(glance.load.quality.notes) == 2
 
 
+@on_both
 def test_a_part_that_does_not_answer_costs_a_look_at_the_brokers_only_that_part(
     fake: FakePrometheus, observing: Observing
 ) -> None:
@@ -65,6 +67,7 @@ def test_a_part_that_does_not_answer_costs_a_look_at_the_brokers_only_that_part(
     assert seen.quality.doubts["broker-b"].text == "the query for its group of brokers got no answer"
 
 
+@on_both
 def test_a_look_at_the_brokers_waits_for_no_cycle(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, timeout=20.0)
     fake.faults = Faults(where=lambda promql: "pulsar_bundle" in promql, delay=2.0)
@@ -74,7 +77,8 @@ def test_a_look_at_the_brokers_waits_for_no_cycle(fake: FakePrometheus, observin
     cycle.cancel()
 
 
-def test_a_look_at_the_brokers_has_a_deadline(fake: FakePrometheus, sources: SparkLoadSources) -> None:
+@on_both
+def test_a_look_at_the_brokers_has_a_deadline(fake: FakePrometheus, sources: PolicySources) -> None:
     source = sources.open("tests/glance-deadline", PrometheusSettings(fake.url, "pulsar"), deadline=0.3)
     fake.faults = Faults(delay=1.0)
     with pytest.raises(SourceUnavailableError, match=r"longer than its deadline of 0\.3 s"):
