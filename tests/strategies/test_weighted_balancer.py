@@ -384,5 +384,10 @@ def test_bundles_are_balanced_as_work_of_one_consumer_each(
 
     shedding = balancer.shed(drawn, known, {})
 
+    carried = list(expected.before.values())
+    above = any((one - np.mean(carried)) * 100 >= 5 * np.mean(carried) for one in carried)
+    if compatibility is Compatibility.CORRECTED and not above:
+        assert shedding.unloads == (), "the rules even out the numbers of bundles, the shedder only above its bound"
+        return
     owners = after(drawn, shedding).bundles.owner
     assert {name: (names[owners[row]],) for row, name in called.items()} == expected.assignments or len(names) <= 1
