@@ -1,7 +1,7 @@
-"""Real Pulsar clusters for the tests here. `make e2e` runs them, both load managers at the same time.
+"""Real Pulsar clusters for the tests here. `make e2e` runs three of them at the same time.
 
-A cluster takes about 15 seconds to start and a gigabyte of memory. So all tests of a load manager share one, with an
-operator, and each test starts without policies and namespaces.
+A cluster takes about 15 seconds to start and a gigabyte of memory. So the tests of a load manager share one or two,
+each with an operator, and each test starts without policies and namespaces.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from real_pulsar_cluster import RealPulsarCluster
+from real_pulsar_cluster import SMALL_BROKERS, RealPulsarCluster
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar import distribution
 from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import PodLimits
 from trimtab_testbed.pulsar.security import TlsSecurity
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -26,6 +25,9 @@ HERE = Path(__file__).parent
 
 REST = "rest"
 """Scope of tests with a cluster of their own."""
+
+SECOND = frozenset({"migrate", "moves", "own_balancer", "splits", "sync", "trim"})
+"""Files (``test_NAME.py``) whose tests on modular brokers have a second cluster, because one would take too long."""
 
 TIMEOUT = 600
 """Seconds for a test including start-up: on a shared machine a cluster takes minutes."""
@@ -35,14 +37,16 @@ FIGURE = "figure"
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says no types
-    """All tests that share a cluster run in one process, one after the other."""
+    """All tests that share a cluster run in one process, one after the other; the two halves of one manager do not."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((str(manager) for manager in LoadManagerKind if f"[{manager}" in nodeid), REST)
+        manager = next((str(manager) for manager in LoadManagerKind if f"[{manager}" in nodeid), REST)
+        file = Path(nodeid.split("::", 1)[0]).stem.removeprefix("test_")
+        return f"{manager}, second" if manager == LoadManagerKind.MODULAR and file in SECOND else manager
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
-    """Both load managers at once, where there are two processes."""
+    """All clusters at once, where there are enough processes."""
     return ByCluster(config, log)
 
 
@@ -117,19 +121,12 @@ def pulsar_cluster(
 def whole_pulsar_stage(
     kube_binaries: KubeBinaries,
     prometheus_binary: Path,
-    load_manager: LoadManagerKind,
     pulsar_cluster: PulsarCluster,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RealPulsarCluster]:
-    """Everything running, with no policy. A few hundred msg/s use most of the CPU that counts as 100 %.
-
-    With one load manager the operator measures on Spark, with the other in its own process.
-    """
+    """Everything running, with no policy."""
     work_dir = tmp_path_factory.mktemp("pulsar-stage")
-    spark = "local[*]" if load_manager is LoadManagerKind.EXTENSIBLE else "none"
-    with RealPulsarCluster(
-        kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=PodLimits(cores=0.15), spark=spark
-    ) as stage:
+    with RealPulsarCluster(kube_binaries, prometheus_binary, work_dir, pulsar_cluster, limits=SMALL_BROKERS) as stage:
         yield stage
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from pulsar_costs import costs, keep, table
 from pulsar_witness import Witness
-from real_pulsar_cluster import BY_RATE, RealPulsarCluster
+from real_pulsar_cluster import BY_RATE, SMALL_BROKERS, RealPulsarCluster
 from small_cluster import until
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
@@ -80,14 +81,30 @@ def _check(witness: Witness, traffic: ClientTraffic, strays: int) -> None:
     assert counts.received >= counts.acked
 
 
+@pytest.fixture
+def measuring_stage(
+    request: pytest.FixtureRequest,
+    own_stage: Callable[..., AbstractContextManager[RealPulsarCluster]],
+    load_manager: LoadManagerKind,
+    name: str,
+) -> Iterator[RealPulsarCluster]:
+    """The shared cluster, whose operator measures in its own process; once an operator that measures on Spark."""
+    if load_manager is not LoadManagerKind.EXTENSIBLE or name != "rate":
+        yield request.getfixturevalue("stage")
+        return
+    with own_stage(limits=SMALL_BROKERS, spark="local[*]") as stage:
+        yield stage
+
+
 @pytest.mark.parametrize(("name", "strategy"), [("rate", BY_RATE), ("cpu", BY_CPU)], ids=["rate", "cpu"])
 def test_uneven_load_comes_level_and_every_move_lands(
-    stage: RealPulsarCluster,
+    measuring_stage: RealPulsarCluster,
     load_manager: LoadManagerKind,
     record_figures: Callable[[list[str]], None],
     name: str,
     strategy: Any,
 ) -> None:
+    stage = measuring_stage
     namespace = stage.new_namespace(len(RATES), "settling")
     flows = _uneven(stage, namespace)
     before = _spread(stage, namespace)

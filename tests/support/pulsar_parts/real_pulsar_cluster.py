@@ -35,6 +35,9 @@ from trimtab_testbed.simulated.cluster import POD_LABELS, landed
 TENANT = "e2e"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
+SMALL_BROKERS = PodLimits(cores=0.15)
+"""Limits of brokers of which a few hundred msg/s use most of the CPU."""
+
 BY_RATE: Mapping[str, Any] = {
     "shedder": {
         "type": "WeightedBalancer",
