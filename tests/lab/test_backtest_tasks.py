@@ -32,6 +32,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> list[HistoryReplay]:
+    """The replays of all ten hours, in one window and one task."""
+    return played(folder, InProcess(), windows(START, end_of(folder)), 1)
+
+
+@pytest.fixture(scope="module")
+def halves(folder: Path) -> list[HistoryReplay]:
+    """The same in two windows of five hours."""
+    return played(folder, InProcess(), windows(START, end_of(folder), 5 * HOUR), 1)
+
+
 def played(folder: Path, runner: Runner, parts: list[TimeWindow], parallelism: int) -> list[HistoryReplay]:
     found = replays()
     assert play_all(tasks(str(folder), POLICY, parts, found, parallelism), found, runner, lambda _: None) == ""
@@ -61,25 +73,23 @@ def test_each_core_gets_a_task_and_each_policy_is_played_once_in_each_window() -
 
 
 @pytest.mark.slow
-def test_the_result_does_not_depend_on_the_number_of_tasks(folder: Path) -> None:
-    parts = windows(START, end_of(folder))
-    one, many = (played(folder, InProcess(), parts, parallelism) for parallelism in (1, 4))
+def test_the_result_does_not_depend_on_the_number_of_tasks(folder: Path, whole: list[HistoryReplay]) -> None:
+    many = played(folder, InProcess(), windows(START, end_of(folder)), 4)
 
-    assert [len(each.trace.times) for each in one] == [300] * 4
-    assert one[0].trace.changes
-    assert all(map(same, one, many))
+    assert [len(each.trace.times) for each in whole] == [300] * 4
+    assert whole[0].trace.changes
+    assert all(map(same, whole, many))
 
 
 @pytest.mark.slow
-def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
+def test_windows_give_nearly_the_figures_of_one(folder: Path, whole: list[HistoryReplay]) -> None:
     """A window begins with owners that the policy gave, so it levels nothing a second time."""
-    end = end_of(folder)
-    parts = windows(START, end, 2 * HOUR)
-    whole, cut = played(folder, InProcess(), windows(START, end), 1)[0], played(folder, InProcess(), parts, 1)[0]
+    parts = windows(START, end_of(folder), 2 * HOUR)
+    one, cut = whole[0], played(folder, InProcess(), parts, 1)[0]
 
-    assert cut.trace.times == whole.trace.times
-    assert cut.trace.figures().area == pytest.approx(whole.trace.figures().area, abs=2.5)
-    assert cut.trace.figures().moves < 1.6 * whole.trace.figures().moves
+    assert cut.trace.times == one.trace.times
+    assert cut.trace.figures().area == pytest.approx(one.trace.figures().area, abs=2.5)
+    assert cut.trace.figures().moves < 1.6 * one.trace.figures().moves
     found = seams(cut.trace, parts)
     assert found is not None
     assert found.number == 4
@@ -88,9 +98,9 @@ def test_windows_give_nearly_the_figures_of_one(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_really_happened_has_no_seams(folder: Path) -> None:
+def test_what_really_happened_has_no_seams(folder: Path, halves: list[HistoryReplay]) -> None:
     parts = windows(START, end_of(folder), 5 * HOUR)
-    live = played(folder, InProcess(), parts, 1)[-1]
+    live = halves[-1]
     found = seams(live.trace, parts)
 
     assert found is not None
@@ -142,16 +152,15 @@ pickle.dump((parallelism, error, replays, seen), sys.stdout.buffer)
 
 
 @pytest.mark.spark
-def test_spark_gives_the_same_result_and_says_how_far_it_is(folder: Path) -> None:
+def test_spark_gives_the_same_result_and_says_how_far_it_is(folder: Path, halves: list[HistoryReplay]) -> None:
     parts = windows(START, end_of(folder), 5 * HOUR)
-    here = played(folder, InProcess(), parts, 1)
     given = pickle.dumps((str(folder), POLICY, parts, replays()))
     output = subprocess.run([sys.executable, "-c", ON_SPARK], input=given, stdout=subprocess.PIPE, check=True).stdout
     parallelism, error, found, seen = pickle.loads(output)
 
     assert (parallelism, error) == (2, "")
-    assert len(found) == len(here)
-    assert all(map(same, here, found))
+    assert len(found) == len(halves)
+    assert all(map(same, halves, found))
     assert seen == sorted(seen)
     assert 0 < seen[-1] <= 1
 

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from math import nan
 from typing import cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
 from trimtab_operator import __version__
-from trimtab_operator.telemetry.described import PROCESS, DescribedMetric
+from trimtab_operator.telemetry.described import PROCESS, DescribedMetrics
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 """Media type of `Metrics.text`."""
@@ -31,17 +31,15 @@ _DELAY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class Metrics:
-    """The metrics, in a registry of their own. described: all of them, in order.
+class Metrics(DescribedMetrics):
+    """The metrics, in a registry of their own.
 
     process: the metrics of the process, if this object holds those of one namespace.
     """
 
     def __init__(self, process: Metrics | None = None) -> None:
+        super().__init__()
         self._of_namespaces: dict[str, Metrics] = {}
-        self.registry = CollectorRegistry()
-        self.described: list[DescribedMetric] = []
-        self._by_policy: list[tuple[Gauge, tuple[str, ...]]] = []
         self._of_brokers()
         self._of_policies()
         self._of_moves()
@@ -53,21 +51,6 @@ class Metrics:
             self._of_the_process()
         else:
             self._share(process)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        self.described.append(DescribedMetric(f"trimtab_{name}", "counter", labels, text))
-        return Counter(f"trimtab_{name}", text, labels, registry=self.registry)
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
-        self.described.append(DescribedMetric(f"trimtab_{name}", "gauge", labels, text))
-        made = Gauge(f"trimtab_{name}", text, labels, registry=self.registry)
-        if "policy" in labels:
-            self._by_policy.append((made, labels))
-        return made
-
-    def _histogram(self, name: str, text: str, label: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
-        self.described.append(DescribedMetric(f"trimtab_{name}", "histogram", label, text))
-        return Histogram(f"trimtab_{name}", text, label, registry=self.registry, buckets=buckets)
 
     def _of_brokers(self) -> None:
         self.broker_usage = self._gauge(
@@ -369,13 +352,6 @@ class Metrics:
         """Set the metrics of a Pulsar cluster to NaN, because none is linked. A 0 would mean an outage."""
         self.linked.set(nan)
         self.cross_check.set(nan)
-
-    def forget_policy(self, policy: str) -> None:
-        """Remove the gauges of a deleted policy. Otherwise an alert on them would never resolve."""
-        for gauge, labels in self._by_policy:
-            shown = [sample.labels for metric in gauge.collect() for sample in metric.samples]
-            for found in [found for found in shown if found["policy"] == policy]:
-                gauge.remove(*(found[label] for label in labels))
 
     def text(self) -> bytes:
         """All metrics in Prometheus' text format."""
