@@ -67,6 +67,17 @@ def test_a_look_needs_no_java_and_remembers(fake: FakePrometheus, direct: Direct
     assert source.observe_brokers(replace(TWO_BROKERS), AT + 60).result(timeout=20).load.brokers.trusted.all()
 
 
+def test_a_connection_to_the_history_that_breaks_is_not_blamed_on_spark(
+    fake: FakePrometheus, direct: DirectLoadSources, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ConnectionResetError("the bucket closed the connection")
+
+    monkeypatch.setattr(direct_module, "measure", broken)
+    with pytest.raises(SourceUnavailableError, match=r"^the history can't be used: the bucket closed the connection"):
+        snapshot(direct.open("tests/broken", PrometheusSettings(fake.url, "pulsar")))
+
+
 def test_the_history_also_has_decisions_and_policies(tmp_path: Path) -> None:
     made = direct_sources(tmp_path)
     assert isinstance(made, KeepsDecisions)

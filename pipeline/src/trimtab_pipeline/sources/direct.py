@@ -22,7 +22,7 @@ from trimtab_pipeline.sources.direct_stages import DirectStages
 from trimtab_pipeline.sources.measurement import measure
 from trimtab_pipeline.sources.policy import T, Turn, Wanted
 from trimtab_pipeline.sources.policy_sources import PolicySources
-from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
+from trimtab_pipeline.spark.outcomes import as_history_error, promised, settle
 
 _SHARDS = 2
 """Shards of a measurement. Python's lock lets few threads work at the same time, and more would load Prometheus."""
@@ -87,7 +87,7 @@ class DirectRunner:
             with self._turn(wanted):
                 settle(outcome.set_result, self._measured(wanted, outcome))
         except Exception as error:  # noqa: BLE001  (the future carries it)
-            settle(outcome.set_exception, _light(as_source_error(error)))
+            settle(outcome.set_exception, _light(as_history_error(error)))
         finally:
             self._threads.discard(threading.current_thread())
 

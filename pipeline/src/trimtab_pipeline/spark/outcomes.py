@@ -98,13 +98,17 @@ def _text(error: BaseException) -> str:
 
 def as_source_error(error: Exception) -> Exception:
     """A `SourceUnavailableError` with the cause, if Spark or the history failed; else the error itself."""
-    if isinstance(error, SPARK_ERRORS):
-        wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
-    elif isinstance(error, (OSError, pa.ArrowException)):
-        wrapped = SourceUnavailableError(
-            f"the history can't be used: {error}; give a folder that can be read and written"
-        )
-    else:
+    if not isinstance(error, SPARK_ERRORS):
+        return as_history_error(error)
+    wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def as_history_error(error: Exception) -> Exception:
+    """A `SourceUnavailableError` with the cause, if the history failed; else the error itself."""
+    if not isinstance(error, (OSError, pa.ArrowException)):
         return error
+    wrapped = SourceUnavailableError(f"the history can't be used: {error}; give a folder that can be read and written")
     wrapped.__cause__ = error
     return wrapped
