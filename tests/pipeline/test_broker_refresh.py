@@ -33,13 +33,11 @@ def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
     assert len(list(Path(sources.history_dir, "state", folder).glob("brokers/*.parquet"))) == 1
 
 
-@on_both
 def test_brokers_alone_of_a_server_that_is_down_fail_with_its_name(observing: Observing) -> None:
     with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:9 refused the connection"):
         observing("http://127.0.0.1:9").observe_brokers(TWO_BROKERS, AT).result(timeout=60)
 
 
-@on_both
 def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, observing: Observing) -> None:
     add_broker(fake, "b", cpu=3.0, time=AT - 500)
     fake.clock = AT - 100
@@ -57,7 +55,6 @@ def test_brokers_alone_are_seen_as_a_cycle_sees_them(fake: FakePrometheus, obser
     assert len(glance.load.quality.notes) == 2
 
 
-@on_both
 def test_a_part_that_does_not_answer_costs_a_look_at_the_brokers_only_that_part(
     fake: FakePrometheus, observing: Observing
 ) -> None:

@@ -13,7 +13,6 @@ from trimtab_strategies.model import RATE_IN
 from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN, with_sample
 
 
-@on_both
 def test_averages_follow_time_not_the_number_of_cycles(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, short_tau=100.0, long_tau=1000.0)
     snapshot(source)

@@ -12,7 +12,6 @@ from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, asks_broker_b, 
 from trimtab_strategies.model import RATE_IN
 
 
-@on_both
 def test_a_broker_whose_metrics_stop_ages_until_it_is_not_trusted(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url, max_age=120.0)
     snapshot(source)
@@ -84,7 +83,6 @@ def test_a_clock_and_a_series_that_is_there_twice_are_noted(fake: FakePrometheus
     assert clock.startswith("the source's clock is 9")
 
 
-@on_both
 def test_nan_is_counted_and_never_becomes_load(fake: FakePrometheus, observing: Observing) -> None:
     source = observing(fake.url)
     snapshot(source)

@@ -56,7 +56,6 @@ def test_with_good_data_the_hot_broker_is_relieved(scene: FaultySource) -> None:
     assert relieves_the_hot_broker(load)
 
 
-@on_both
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.SLOW, Fault.DOWN, Fault.TRUNCATED])
 def test_without_an_answer_there_is_no_snapshot_and_the_history_stays_as_it_was(
     scene: FaultySource, fault: Fault

@@ -40,7 +40,6 @@ def test_a_policy_without_a_name_has_no_history(sources: PolicySources, name: st
         sources.open(name, PrometheusSettings("http://x", "pulsar"))
 
 
-@on_both
 def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
     fake: FakePrometheus, observing: Observing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
