@@ -78,7 +78,7 @@ test: $(STAMP) ## tests that need Python only, and a smoke test on a real API se
 	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "quick or smoke" $(PYTEST)
 
 test-full: programs $(ARCHIVE) ## all tests but those on real Pulsar brokers (PYTEST="-m full" for what make test leaves out)
-	@$(BIN)/pytest -n 3 --no-loadscope-reorder -m "not e2e" $(PYTEST)
+	@$(BIN)/pytest -n 4 --no-loadscope-reorder -m "not e2e" $(PYTEST)
 
 chart: setup helm ## the Helm chart: linted, rendered, put before a real API server, installed and removed (HELM=/path/to/helm for another)
 	@$(BIN)/pytest -n 2 --no-loadscope-reorder tests/chart $(PYTEST)
