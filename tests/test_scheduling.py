@@ -12,7 +12,7 @@ from scheduling import SHARED, part_of
 ROOT = Path(__file__).parents[1]
 USES = {
     "tests/endtoend": r"\bstage: SmallCluster\b",
-    "tests/pipeline": r"\b(sources: SparkLoadSources|observing: \w+)\b",
+    "tests/pipeline": r"\b(sources: (Spark|Policy)\w*Sources|observing: \w+)\b",
     "tests/pipeline/transform": r"\bsession: SparkSession\b",
     "tests/security": r"\bstage: SmallCluster\b",
 }
