@@ -37,7 +37,7 @@ FIGURE = "figure"
 
 
 class ByCluster(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist says no types
-    """All tests that share a cluster run in one process, one after the other; the two halves of one manager do not."""
+    """All tests that share a cluster run in one process, one after the other."""
 
     def _split_scope(self, nodeid: str) -> str:
         manager = next((str(manager) for manager in LoadManagerKind if f"[{manager}" in nodeid), REST)

@@ -83,9 +83,8 @@ def test_half_of_an_answer_with_a_warning_moves_nothing(scene: FaultySource) -> 
 
 
 def test_when_half_of_the_targets_are_gone_their_brokers_lose_trust_and_nothing_moves(scene: FaultySource) -> None:
-    scene.enter(
-        scene.sources, f"faults/{next(_numbers)}", max_age=60.0
-    )  # the bundles' last samples count, however slow a cycle is
+    # The bundles' last samples count, however slow a cycle is.
+    scene.enter(scene.sources, f"faults/{next(_numbers)}", max_age=60.0)
     scene.healthy()
     gone = list(CORES)[2:]
     scene.scrape(*list(CORES)[:2])
