@@ -67,6 +67,7 @@ def test_listed_egress_is_open_for_the_hooks_too(offline: Runner) -> None:
         labels = one(manifests, kind, name)["spec"]["template"]["metadata"]["labels"]
         assert labels.items() >= policy["podSelector"]["matchLabels"].items()
         assert labels[rule["key"]] in rule["values"]
+    assert "trimtab-leave" in rule["values"], "its Job is rendered only in an upgrade of a release"
     assert policy["egress"] == combinations()["locked-down"]["networkPolicy"]["egress"]
 
 

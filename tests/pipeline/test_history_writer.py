@@ -25,7 +25,7 @@ from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.housekeeping import Stopping
 from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
-from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
 
 POLICY = "prod/one"
 WORLD = resources(LOAD)
@@ -220,6 +220,23 @@ def test_a_cycle_in_which_no_broker_is_trusted_removes_nothing(tmp_path: Path, a
     assert before <= set(tmp_path.rglob("*.parquet"))
     keep(keeping, 60_000)
     assert not {path for path in before if "history" in path.parts} & set(tmp_path.rglob("*.parquet"))
+
+
+def test_while_no_broker_is_trusted_for_another_reason_than_time_what_is_too_old_is_removed(
+    tmp_path: Path, at_once: HistoryTidier
+) -> None:
+    keeping = writer(tmp_path, at_once, Retention(seconds=HOUR, merge_after=0))
+    brokers = replace(LOAD.brokers, trusted=np.zeros(2, bool))
+    doubts = dict.fromkeys(LOAD.brokers.names, Doubt(Reason.UNTRUSTED, "its limit of CPU is unknown"))
+    skewed = replace(LOAD, brokers=brokers, quality=DataQuality(doubts=doubts, dropped={"ClockSkew": 1}))
+    limitless = replace(LOAD, brokers=brokers, quality=DataQuality(doubts=doubts))
+    for minute in range(0, 300, 60):
+        keep(keeping, minute, skewed)
+    assert dataset(tmp_path, POLICY).files(DEMAND)[0].begin == AT
+
+    keep(keeping, 300, limitless)
+
+    assert dataset(tmp_path, POLICY).files(DEMAND)[0].begin == AT + 3 * HOUR
 
 
 def test_hours_are_merged_beside_the_cycles(tmp_path: Path, at_once: HistoryTidier) -> None:

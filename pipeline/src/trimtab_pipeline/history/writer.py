@@ -27,7 +27,7 @@ from trimtab_pipeline.history.dataset import (
     HistoryDataset,
 )
 from trimtab_pipeline.history.facts import FactLog
-from trimtab_pipeline.history.files import hour_of, put, stamped
+from trimtab_pipeline.history.files import HOUR, hour_of, put, stamped
 from trimtab_pipeline.history.housekeeping import Housekeeping, Stopping
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.sketch import sketched
@@ -40,7 +40,8 @@ from trimtab_pipeline.history.snapshot_tables import (
     rounded_usage,
 )
 from trimtab_pipeline.history.state import LastState, StateStore, clean
-from trimtab_strategies.model import ClusterLoad
+from trimtab_pipeline.transform.trust import Drop
+from trimtab_strategies.model import ClusterLoad, Reason
 
 _LOGGER = logging.getLogger(__name__)
 _UNWRITTEN = ("can't be written, averages continue in memory", "is written again")
@@ -115,8 +116,8 @@ class HistoryWriter:
         brokers, bundles: tables with the columns `BROKER_STATE` and `BUNDLE_STATE`, the next cycle's state. load: what
         the strategies get. inside: topics of hot bundles (`INSIDE`). Returns why the cycle could not be written, or "".
 
-        After a cycle without a trusted broker nothing is removed. The cause may be that the operator's clock is days
-        ahead, and then all files would look too old.
+        Without sign that the operator's clock is right, nothing is removed: if it is days ahead, all files look too
+        old.
         """
         at, error = load.now, None
         try:
@@ -128,7 +129,7 @@ class HistoryWriter:
             self._facts.forget()
             error = failure
         self._log_once(_UNWRITTEN, error)
-        if load.brokers.trusted.any() and (self._tidied is None or self._tidied.done()):
+        if _clock_is_right(load) and (self._tidied is None or self._tidied.done()):
             self._tidied = self._background.tidy(self._housekeeping.tidy, at)
             self._tidied.add_done_callback(self._log_tidied)
         return "" if error is None else f"the history below {self.root} can't be written: {error}"
@@ -216,6 +217,18 @@ class HistoryWriter:
         elif error is None and trouble in self._troubles:
             _LOGGER.info("the history below %s %s", self.root, over)
             self._troubles.remove(trouble)
+
+
+def _clock_is_right(load: ClusterLoad) -> bool:
+    """Whether a broker's samples are recent by the operator's clock, and none is from the future.
+
+    A broker that is not trusted for another reason, such as an unknown limit, shows this, too.
+    """
+    brokers, quality = load.brokers, load.quality
+    if brokers.trusted.any():
+        return True
+    measured = [name in quality.doubts and quality.doubts[name].reason is Reason.UNTRUSTED for name in brokers.names]
+    return Drop.CLOCK_SKEW not in quality.dropped and bool((brokers.age[measured] < HOUR).any())
 
 
 def _joined(rows: Sequence[pa.Table]) -> pa.Table:
