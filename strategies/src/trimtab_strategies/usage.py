@@ -24,6 +24,7 @@ from pydantic import Field
 from trimtab_strategies.model import (
     CPU,
     DIRECT_MEMORY,
+    MEMORY,
     NETWORK_IN,
     NETWORK_OUT,
     RATE_IN,
@@ -32,7 +33,7 @@ from trimtab_strategies.model import (
     THROUGHPUT_OUT,
     ClusterLoad,
 )
-from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
+from trimtab_strategies.model.cluster_load import BoolArray, Brokers, FloatArray, IntArray, somewhere
 
 MEBIBYTE = 1048576
 """Bytes in what Pulsar's settings call a megabyte."""
@@ -72,6 +73,16 @@ def percent(usage: FloatArray, limit: FloatArray) -> npt.NDArray[np.float32]:
 def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
     """Like `percent`, but for display: NaN where the usage is unknown or no limit above 0 exists."""
     return np.where(limit > 0, percent(usage, limit).astype(np.float64), np.nan)
+
+
+def network_limits(brokers: Brokers) -> FloatArray:
+    """(n, 2) bytes/s in and out that count as 100 % of each broker's network; infinite where they are not known.
+
+    They are not known where all usage is in percent, as with ``resources: Pulsar``. Such a broker has the limit 100 for
+    each resource, and no broker has a memory of 100 bytes.
+    """
+    limit, in_percent = brokers.limit[:, [NETWORK_IN, NETWORK_OUT]], brokers.limit[:, [MEMORY]] == 100  # noqa: PLR2004
+    return np.where((limit > 0) & ~in_percent, limit, np.inf)
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:

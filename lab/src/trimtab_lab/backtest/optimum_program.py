@@ -33,6 +33,7 @@ from trimtab_strategies.guard import MoveLimits, movable_bundles
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad, Move, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.planner.candidates import DestinationChoice
+from trimtab_strategies.usage import network_limits
 
 NOWHERE = ""
 """The place of a bundle without a broker."""
@@ -282,10 +283,11 @@ def _lines(
     fixed = np.zeros(len(there), dtype=bool)
     fixed[[row for row, column in may if program.least[column] > 0]] = True
     free = [(row, column) for row, column in may if not fixed[row]]
+    known, nothing = np.isfinite(network_limits(brokers)[broker]), np.zeros(len(there))
     amounts = {
         CPU: cycle.slope[broker] * cycle.work,
-        NETWORK_IN: cycle.wanted[:, 2],
-        NETWORK_OUT: cycle.wanted[:, 3],
+        NETWORK_IN: cycle.wanted[:, 2] if known[0] else nothing,
+        NETWORK_OUT: cycle.wanted[:, 3] if known[1] else nothing,
     }
     for resource, amount in amounts.items():
         limit, used = float(brokers.limit[broker, resource]), float(brokers.usage[broker, resource])

@@ -26,7 +26,7 @@ from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.readings import FULL, work_of
 from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import sampled
-from trimtab_strategies.usage import sum_by_broker
+from trimtab_strategies.usage import network_limits, sum_by_broker
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ class RecordedCycle:
         limit = np.where(brokers.limit[:, CPU] > 0, brokers.limit[:, CPU], np.inf)
         most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit
         usage[:, CPU] = np.minimum(np.maximum(usage[:, CPU] + self.slope * shift[:, 4], 0), most)
-        for column, bytes_per_second in ((NETWORK_IN, shift[:, 2]), (NETWORK_OUT, shift[:, 3])):
-            usage[:, column] = np.maximum(usage[:, column] + bytes_per_second, 0)
+        network = [NETWORK_IN, NETWORK_OUT]
+        bytes_per_second = np.where(np.isfinite(network_limits(brokers)), shift[:, 2:4], 0.0)
+        usage[:, network] = np.maximum(usage[:, network] + bytes_per_second, 0)
         return replace(brokers, usage=usage, traffic=traffic)
 
     def measured_there(self, owner: IntArray) -> float:

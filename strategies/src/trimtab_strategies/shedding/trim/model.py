@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.model import NETWORK_IN, NETWORK_OUT, ClusterLoad
+from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, RecentSamples, everywhere, somewhere
 from trimtab_strategies.protocols import recall, remember
 from trimtab_strategies.shedding.trim.readings import (
@@ -53,6 +53,7 @@ from trimtab_strategies.shedding.trim.readings import (
     zeroed,
 )
 from trimtab_strategies.shedding.trim.samples import NEW_ROW
+from trimtab_strategies.usage import network_limits
 
 _FEW_SAMPLES = 3  # with fewer samples a ratio is very uncertain
 _SETTLED = 8  # with more samples than this the ratio changes slowly
@@ -116,14 +117,13 @@ def learned(
         drift = np.where(fresh, _FORGET * drift + gain[1], drift)
     slope = ratios.slope(readings, information, drift)
     idle = readings.own_idle(slope)
-    nic = cluster.brokers.limit[:, [NETWORK_IN, NETWORK_OUT]]
     model = BrokerModel(
         slope=slope,
         background=readings.background(idle, slope, ratios.spread),
         idle=idle,
         doubt=np.minimum(ratios.error, np.abs(slope - ratios.pool)) + ratios.more,
         cores=readings.cores,
-        nic=np.where(nic > 0, nic, np.inf),
+        nic=network_limits(cluster.brokers),
         message=readings.message,
     )
     for what, values in (("ratio", ratios.ratio), ("count", count), ("information", information), ("drift", drift)):

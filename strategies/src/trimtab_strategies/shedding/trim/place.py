@@ -25,6 +25,7 @@ from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, THROUGHPUT_IN
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.protocols import Choice
+from trimtab_strategies.usage import network_limits
 
 _RESOURCES = [CPU, NETWORK_IN, NETWORK_OUT]
 _ALIKE = 1e-9  # brokers are equally good if their usage (ratio) differs by no more than this
@@ -51,7 +52,7 @@ class TrimPlacement:
         cost, known = _cost(cluster), [THROUGHPUT_IN, THROUGHPUT_OUT]
         traffic = np.nan_to_num(cluster.bundles.short[bundle, known], posinf=0.0, neginf=0.0)
         usage = cluster.brokers.usage[candidates][:, _RESOURCES] + _steadier(cluster, candidates, cost)
-        limit = cluster.brokers.limit[candidates][:, _RESOURCES]
+        limit = np.column_stack([cluster.brokers.limit[:, CPU], network_limits(cluster.brokers)])[candidates]
         load = np.array([cost * traffic.sum(), *traffic])
         after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
         busiest = np.nan_to_num(after).max(axis=1)
