@@ -328,7 +328,8 @@ class AvgShedder:
         name, owned = cluster.brokers.names[busy], cluster.bundles.owned_by(busy)
         if len(owned) == 1 and not self.java:
             return sole_bundle(cluster, busy)
-        rate, throughput = ((v[busy] - v[idle]) * (self.params.max_unload_percent / 100) for v in reported(cluster))
+        with np.errstate(over="ignore", invalid="ignore"):  # a broken exporter may report any figure
+            rate, throughput = ((v[busy] - v[idle]) * (self.params.max_unload_percent / 100) for v in reported(cluster))
         by_rate, by_throughput = rate > self.params.min_rate, throughput > quantity(self.params.min_throughput)
         if not by_rate and not by_throughput:
             messages = least_rate("avgShedder.minRate", self.params.min_rate, rate, above=True)
