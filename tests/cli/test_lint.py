@@ -66,6 +66,7 @@ UNWISE = {
     "short-cool-down": ({"limits": {**LIMITS, "coolDown": "90s"}}, "is 90s, less than two intervals (60s)"),
     "acts-blindly": ({"limits": {**LIMITS, "minTrustedBrokersPercent": 20}}, "is 20: it would move bundles while most"),
     "no-brake": ({"limits": {**LIMITS, "maxLostBrokersPercent": 90}}, "is 90: with most brokers lost"),
+    "rare-cycles": ({"interval": "5m", "shedder": {"type": "Trim"}}, "Trim needs eight cycles in 36 minutes"),
     "interval-below-scrape": ({"interval": "10s", "brokerInterval": "10s"}, "scraped every 15 s"),
     "window-below-scrapes": ({"source": prometheus(window="20s")}, "less than two scrapes (15 s each)"),
     "url-not-allowed": ({"source": {"prometheus": {"url": "https://mimir.example.com"}}}, "--allow-url"),
@@ -78,10 +79,7 @@ UNWISE = {
     "short-window": ({"windows": [{"start": "22:00", "duration": "90s"}]}, "may contain no cycle"),
     "approval-too-short": ({"mode": "Approve", "approval": {"expiresAfter": "1m"}}, "too short for a person to decide"),
     "dry-run": ({"mode": "DryRun"}, "it balances nothing, and shows its plan"),
-    "auto-approval-without-approve": (
-        {"mode": "Auto", "approval": {"auto": {}}},
-        "applies only to mode Approve, and mode is Auto",
-    ),
+    "auto-approval-without-approve": ({"mode": "Auto", "approval": {"auto": {}}}, "applies only to mode Approve, and"),
     "auto-approval-never": (
         {"mode": "Approve", "approval": {"auto": {}}, "shedder": {"type": "AvgShedder"}},
         "AvgShedder makes no predictions: nothing is ever approved; set it to false",

@@ -19,6 +19,7 @@ from trimtab_operator.resources.urls import FLAG, AllowedUrls, RefusedUrlError
 from trimtab_strategies.model import counted
 from trimtab_strategies.params import Compatibility, seconds
 from trimtab_strategies.registry import PLACEMENTS, SHEDDERS, SPLITTERS
+from trimtab_strategies.shedding.trim.samples import SampleRing
 
 _PROMETHEUS: At = ("spec", "source", "prometheus")
 
@@ -29,6 +30,9 @@ _HALF = 50
 
 _TIME_TO_APPROVE = 300.0
 """Minimum seconds that a person needs to see a proposal and to decide."""
+
+_LONGEST = 240.0
+"""Longest interval in seconds with which Trim can always have enough recent samples."""
 
 _SERVICE = r"http://[^/:]+\.svc(\.cluster\.local)?[:/]?"
 """Pattern for the URL of a server inside the cluster."""
@@ -138,6 +142,17 @@ def _scrapes(policy: LintedPolicy) -> Iterator[Found]:
         )
 
 
+def _rare_cycles(policy: LintedPolicy) -> Iterator[Found]:
+    interval = policy.spec.interval
+    if policy.spec.shedder.chosen()[0] == "Trim" and seconds(interval) > _LONGEST:
+        yield _warn(
+            "rare-cycles",
+            ("spec", "interval"),
+            f"is {interval}: Trim needs eight cycles in {SampleRing().span / 60:g} minutes, and with fewer a small "
+            f"imbalance lasts forever; write {_LONGEST / 60:g}m or less (60s)",
+        )
+
+
 def _addresses(policy: LintedPolicy) -> Iterator[Found]:
     spec = policy.spec
     auth = spec.source.prometheus.auth
@@ -243,6 +258,7 @@ RULES: tuple[Rule, ...] = (
     _bouncing,
     _few_trusted_brokers,
     _scrapes,
+    _rare_cycles,
     _addresses,
     _windows,
     _approval,
