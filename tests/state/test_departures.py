@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -86,6 +87,35 @@ def test_a_rollout_without_progress_holds_nothing_up() -> None:
 
     assert shown(member("p-0"), canary) == RollingRestart()
     assert shown(member("p-0"), replace(canary, since=NOW - STALLS + 1)).text
+
+
+@pytest.mark.parametrize("again", [{}, {"ready": False}, {"age": 86400.0, "since": NOW, **ENDED}])
+def test_a_lower_pod_that_restarts_meanwhile_does_not_reverse_the_update(again: dict[str, Any]) -> None:
+    updated = [member("p-4", NEW, age=300), member("p-3", NEW, age=200)]
+    found = shown(*updated, member("p-2"), member("p-1"), member("p-0", **{"age": 9, **again}))
+
+    assert (found.restarted, found.following) == ({"p-3", "p-4"}, {"p-2"})
+    assert "2 of 5 are updated" in found.text
+
+
+@pytest.mark.parametrize("again", [{"age": 9}, {"age": 9, "ready": False}, {"since": NOW, **ENDED}])
+def test_a_pod_that_restarts_beside_an_old_canary_does_not_go_on_with_the_update(again: dict[str, Any]) -> None:
+    found = shown(member("p-2", NEW, age=9000), member("p-1"), member("p-0", **again))
+
+    assert (found.restarted, found.following) == (frozenset(), frozenset())
+    assert ("1 of 3 restart" in found.text) is ("ready" in again)
+
+
+def test_a_canary_whose_other_pods_all_restarted_is_not_emptied() -> None:
+    found = shown(member("p-2", NEW, age=9000), member("p-1", age=500), member("p-0", age=9))
+
+    assert (found.restarted, found.following) == (frozenset(), frozenset())
+
+
+def test_a_rollback_begins_at_the_highest_ordinal_again() -> None:
+    found = shown(member("p-3", OLD, age=9), member("p-2", NEW, age=99), member("p-1"), member("p-0"))
+
+    assert (found.restarted, found.following) == ({"p-3", "p-1", "p-0"}, {"p-2"})
 
 
 def test_pods_of_no_statefulset_are_not_ordered() -> None:

@@ -1,8 +1,8 @@
 """Brokers that are leaving: terminating, drained, next in a rolling restart, or lost. Pure.
 
 A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
-the revision of a pod, and the youngest pod has the newest revision. Only pods are read. So the operator needs no
-permission to read StatefulSets, and a new leader finds what the last one found.
+the revision of a pod. The ordinals and ages of the pods tell which revision is the newest. Only pods are read. So the
+operator needs no permission to read StatefulSets, and a new leader finds what the last one found.
 
 A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
 hold back shedding any longer.
@@ -36,6 +36,11 @@ class Member:
     broker: str
     pod: PodRecord
     ordinal: int
+
+    @property
+    def revision(self) -> str | None:
+        """The revision of its StatefulSet that the pod has; None: unknown."""
+        return self.pod.labels.get(REVISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +121,13 @@ def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart
 
 def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     """The rolling restart of one StatefulSet."""
-    newest = max((m.pod for m in members), key=lambda pod: (_known(pod.created), pod.name)).labels.get(REVISION)
-    old = [m for m in members if m.pod.labels.get(REVISION) != newest]
+    newest = _newest(members)
+    updated = [m for m in members if m.revision == newest]
+    old = [m for m in members if m.revision != newest] if _goes_on(members, updated, now) else []
     young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
     under_way = old or [m for m in members if m.pod.deleted or _starts(m.pod, now)]
     if not under_way or now - max(_known(m.pod.since) for m in members) > STALLS:
         return RollingRestart(young=young)
-    updated = [m for m in members if m.pod.labels.get(REVISION) == newest]
     restarted = frozenset(m.broker for m in updated if m.pod.ready) if old else frozenset[str]()
     following = max((m for m in old if not m.pod.deleted), key=lambda m: m.ordinal, default=None)
     stands = f"{len(updated)} of {len(members)} are updated" if old else f"{len(under_way)} of {len(members)} restart"
@@ -132,6 +137,32 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
         text=f"pods of StatefulSet {name}: {stands}; nothing is shed until all are ready and measured",
         young=young,
     )
+
+
+def _goes_on(members: list[Member], updated: list[Member], now: float) -> bool:
+    """Whether an updated pod, or the one that is updated next, changed lately. Other pods may restart at any time."""
+    following = max((m for m in members if m not in updated), key=lambda m: m.ordinal, default=None)
+    concerned = updated if following is None else [*updated, following]
+    return bool(updated) and now - max(_known(m.pod.since) for m in concerned) <= STALLS
+
+
+def _newest(members: list[Member]) -> str | None:
+    """The revision that a StatefulSet rolls out; None: it has none, or the pods do not tell which.
+
+    It is that of the youngest pod. But a pod that restarts before its turn comes back with its old revision. Then it is
+    that of the highest ordinal, as long as the youngest pod's revision has an older pod. Otherwise a person may have
+    deleted the pods in an order of their own.
+    """
+    youngest = max(members, key=lambda m: (_known(m.pod.created), m.pod.name)).revision
+    top = max(members, key=lambda m: m.ordinal).revision
+    if top == youngest or _begun(members, top) > _begun(members, youngest):
+        return top
+    return None
+
+
+def _begun(members: list[Member], revision: str | None) -> float:
+    """When the oldest pod of a revision was created."""
+    return min(_known(m.pod.created) for m in members if m.revision == revision)
 
 
 def _starts(pod: PodRecord, now: float) -> bool:
