@@ -32,6 +32,16 @@ def test_a_selected_pod_gets_a_broker_of_its_name() -> None:
     assert fields(changes) == [("x", {"ready": True})], "it counts as ready at once, not as lost first"
 
 
+def test_a_new_broker_is_ready_as_soon_as_a_linked_pulsar_lists_it() -> None:
+    """If it were ready before, it would seem to die in the next discovery."""
+    unlisted = discover([pod("x")], {}, [SELECTOR], now=0, ids={"y": "h:80"})
+    assert ([manifest["metadata"]["name"] for manifest in unlisted.create], unlisted.status) == (["x"], [])
+
+    listed = discover([pod("x")], {}, [SELECTOR], now=0, ids={"x": "h:80"})
+    assert fields(listed) == [("x", {"ready": True})]
+    assert ready(listed) == ("True", "Serving", "pod x is ready; Pulsar lists it")
+
+
 def test_a_pod_that_has_a_broker_gets_no_second_one() -> None:
     assert discover([pod("x")], {"other": broker("other", pod="x")}, [SELECTOR], now=0).create == []
 

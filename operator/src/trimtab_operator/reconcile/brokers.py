@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 ConditionValues = tuple[str, str, str]
 """Status, reason and message of a condition."""
 
+LISTED = "Pulsar lists it"
+"""Part of the message of `Ready`."""
+
 
 @dataclass(slots=True)
 class Changes:
@@ -66,7 +69,8 @@ def discover(
     known = {broker.pod for broker in brokers.values() if broker.pod}
     missing = [name for name in sorted(wanted - known) if name not in brokers]
     changes = Changes(create=[_manifest(name) for name in missing])
-    changes.status += [(name, _first_status(by_name[name], now)) for name in missing if by_name[name].ready]
+    serving = [name for name in missing if by_name[name].ready and (ids is None or name in ids)]
+    changes.status += [(name, _first_status(by_name[name], now, listed=ids is not None)) for name in serving]
     changes.delete = [b for b in brokers.values() if b.name in forgotten and b.discovered and b.pod not in by_name]
     for broker in brokers.values():
         if broker in changes.delete:
@@ -106,7 +110,7 @@ def _readiness(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, st
     if ids is not None and not listed:
         return _not_ready("Pulsar does not list it as an active broker")
     found = [f"pod {pod.name} is ready"] if pod is not None else []
-    return _serving([*found, *(["Pulsar lists it"] if listed else [])])
+    return _serving([*found, *([LISTED] if listed else [])])
 
 
 def _serving(found: Sequence[str]) -> ConditionValues:
@@ -117,9 +121,12 @@ def _not_ready(text: str) -> ConditionValues:
     return "False", str(Reason.NOT_READY), text
 
 
-def _first_status(pod: PodRecord, now: float) -> dict[str, Any]:
-    """The status of a new Broker whose pod is ready. Without it, the Broker would count as lost at first."""
-    values = _serving([f"pod {pod.name} is ready"])
+def _first_status(pod: PodRecord, now: float, *, listed: bool) -> dict[str, Any]:
+    """The status of a new Broker that is ready. Without it, the Broker would count as lost at first.
+
+    listed: whether Pulsar lists it.
+    """
+    values = _serving([f"pod {pod.name} is ready", *([LISTED] if listed else [])])
     return {"ready": True, "conditions": set_condition([], BrokerCondition.READY, *values, 1, now)}
 
 
