@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from approve_mode import approved, progress
 from faulty_api import until
+from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, refit
 from trimtab_operator.kube.client import RefusedError
 from trimtab_operator.state.budget_account import BudgetAccount
@@ -94,6 +96,40 @@ def test_a_namespace_keeps_its_own_budget_and_shows_what_is_left(run_policy: Run
         await _seen(env)
         await env.reconcile(after=2)
         assert "budget" not in spaces(env)["status"]
+
+    run_policy(HOT, scenario, limits=LIMITS)
+
+
+def test_equal_figures_are_shown_again_after_a_budget_or_its_namespace_was_removed(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        bounds = {"connectionsPercentPerHour": 20}
+        quiet = topic_namespace("public-z", tenant="public", name="z", budget=bounds)
+        gauge = partial(
+            env.cluster.metrics.registry.get_sample_value,
+            "trimtab_namespace_budget_spent_ratio",
+            {"topic_namespace": "public/z", "limit": "connectionsPercentPerHour"},
+        )
+
+        async def turn() -> bool:
+            await _seen(env)
+            await env.reconcile(after=2)
+            await _seen(env)
+            return "budget" in spaces(env, "public-z").get("status", {})
+
+        env.rest.create(env.path("topicnamespaces"), quiet)
+        assert (await turn(), gauge()) == (True, 0)
+        for budget in (None, bounds):
+            env.rest.patch(env.path("topicnamespaces", "public-z"), {"spec": {"budget": budget}})
+            assert await turn() is (budget is not None)
+
+        env.rest.delete(env.path("topicnamespaces", "public-z"))
+        env.rest.create(env.path("topicnamespaces"), quiet)
+        assert (await turn(), gauge()) == (True, 0)
+
+        env.rest.delete(env.path("topicnamespaces", "public-z"))
+        await _seen(env)
+        await env.reconcile(after=2)
+        assert gauge() is None
 
     run_policy(HOT, scenario, limits=LIMITS)
 

@@ -135,6 +135,9 @@ class BudgetReporter:
 
     An override is a move that exceeded a budget. Only the oldest policy reports the namespaces, because policies share
     them.
+
+    _shown: uid of a TopicNamespace -> the budget in its status. _gauged: ``tenant/name`` -> the limits that its gauge
+    shows.
     """
 
     cluster: ClusterState
@@ -148,6 +151,7 @@ class BudgetReporter:
         if (speaker := self.cluster.speaker()) is None or speaker.name != settings.name:
             return
         spaces = [s for s in self.cluster.stores.topic_namespaces.items.values() if s.budget != NO_BUDGET or s.spends]
+        self._forget_others(spaces)
         if not spaces:
             return
         rules = rules_of(self.cluster, settings)
@@ -159,6 +163,13 @@ class BudgetReporter:
                 await self._write(space, uses)
             except (ConflictError, RefusedError) as error:
                 log.warning("TopicNamespace %s: its budget can't be shown: %s", space.name, error)
+
+    def _forget_others(self, spaces: Sequence[TopicNamespaceRecord]) -> None:
+        """Forget TopicNamespaces that are gone, or that have no budget and show none."""
+        for uid in self._shown.keys() - {space.uid for space in spaces}:
+            del self._shown[uid]
+        for namespace in self._gauged.keys() - {space.full_name for space in spaces}:
+            self._show(namespace, None)
 
     async def _overrides(self, policy: str) -> None:
         found = self.cluster.budget.taken(policy)
@@ -173,14 +184,15 @@ class BudgetReporter:
         """Write what is left, if it changed; remove it where there is no budget any more."""
         if space.budget == NO_BUDGET:
             self._show(space.full_name, None)
+            self._shown.pop(space.uid, None)
             await self._patch(space.name, None)
             return
         uses = found.status(space)
         self._show(space.full_name, uses)
         made = uses.model_dump(by_alias=True, mode="json")
-        if self._shown.get(space.name) != made:
+        if self._shown.get(space.uid) != made:
             await self._patch(space.name, made)
-            self._shown[space.name] = made
+            self._shown[space.uid] = made
 
     def _show(self, namespace: str, uses: BudgetStatus | None) -> None:
         gauge, now = self.cluster.metrics.namespace_budget_spent, set[str]()
@@ -189,11 +201,14 @@ class BudgetReporter:
             now.add(use.limit)
         for limit in self._gauged.get(namespace, set()) - now:
             gauge.remove(namespace, limit)
-        self._gauged[namespace] = now
+        if now:
+            self._gauged[namespace] = now
+        else:
+            self._gauged.pop(namespace, None)
 
     async def _patch(self, name: str, made: dict[str, Any] | None) -> None:
         body = {"status": {"budget": made}}
         try:
             await self.cluster.api.patch(TOPIC_NAMESPACES, self.cluster.namespace, name, body, subresource="status")
         except NotFoundError:
-            self._shown.pop(name, None)
+            log.debug("TopicNamespace %s is gone", name)
