@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator.state.strategy_state import STORE_EVERY, drifted
+from trimtab_operator.state.strategy_state import STORE_EVERY, PolicyState, PolicyStateStore, drifted
+from trimtab_strategies.model import Memory
 from trimtab_strategies.testing import cluster
 
 
@@ -64,3 +65,22 @@ def test_an_idle_cycle_writes_nothing_but_one_status(run_policy: RunPolicy) -> N
         assert env.memory() != before, "in the end what drifted is stored, too"
 
     run_policy(cluster(bundles=4, a=0.5, b=0.5, c=0.5), scenario)
+
+
+@pytest.mark.apiserver
+def test_each_move_of_a_steady_stream_is_stored_immediately(run_policy: RunPolicy) -> None:
+    """Whenever a move is recorded, one of an hour ago is dropped, so the record keeps its length."""
+
+    async def scenario(env: PolicyEnvironment) -> None:
+        store = PolicyStateStore(env.cluster.api, env.namespace, "stream", env.loop.uid, clock=lambda: 0.0)
+        reader = PolicyStateStore(env.cluster.api, env.namespace, "stream", env.loop.uid)
+        state = PolicyState(moves=tuple((1.8e9 + 60 * k, 1) for k in range(60)))
+        await store.save(state)
+
+        for k in (60, 61):
+            state = state.after(Memory(), 1, 1.8e9 + 60 * k)
+            await store.save(state)
+            assert len(state.moves) == 60
+            assert await reader.load() == state
+
+    run_policy(cluster(a=0.5, b=0.5), scenario)

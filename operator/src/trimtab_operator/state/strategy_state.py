@@ -169,8 +169,8 @@ class PolicyStateStore:
         now, stored = self.clock(), self._store.stored
         if stored is not None:
             before, after = stored.to_json(), state.to_json()
-            lately = now - self._written_at < STORE_EVERY
-            if before == after or (lately and drifted(json.loads(before), json.loads(after))):
+            may_wait = stored.moves == state.moves and now - self._written_at < STORE_EVERY
+            if before == after or (may_wait and drifted(json.loads(before), json.loads(after))):
                 return
         await self._store.save(state)
         self._written_at = now
