@@ -16,7 +16,7 @@ from typing import Any
 from trimtab_operator.cli.cluster import fetch
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.tables import Grid
-from trimtab_operator.kube.client import BUNDLES, Api, ApiUnavailableError, ConflictError
+from trimtab_operator.kube.client import BUNDLES, Api, ApiError, ApiUnavailableError, ConflictError, NotFoundError
 
 POLL = 0.3
 """Seconds between two reads of the pending bundles."""
@@ -101,7 +101,10 @@ class HandMoves:
     _begun: int = field(default=0, init=False)
 
     async def start(self, api: Api) -> None:
-        """Write as many of the next moves as may be pending, none after a failed one. Raises `ApiError`."""
+        """Write as many of the next moves as may be pending, none after a failed one.
+
+        Raises `ApiError` if the first write is refused. A later refusal fails its move.
+        """
         while self._begun < len(self.moves) and len(self._pending) < self.at_once and not self._late:
             move = self.moves[self._begun]
             self._begun += 1
@@ -111,13 +114,17 @@ class HandMoves:
                 self._end(move, MoveState.FAILED, str(error))
             except ApiUnavailableError as error:
                 self._end(move, MoveState.FAILED, f"no answer came, so it may have been written: {error}")
+            except ApiError as error:
+                if not self._pending and not self.reports:
+                    raise
+                self._end(move, MoveState.FAILED, str(error))
 
     def follow(self, move: HandMove) -> None:
         """Have `finish` follow a move that was written just now."""
         self._pending[move] = time.monotonic() + self.arguments.timeout
 
     async def finish(self, api: Api) -> list[MoveReport]:
-        """Follow the pending moves, write the others, and return the outcome of each. Raises `ApiError`."""
+        """Follow the pending moves, write the others, and return the outcome of each."""
         while self._pending:
             await asyncio.sleep(POLL)
             for move in list(self._pending):
@@ -152,11 +159,18 @@ class HandMoves:
 
     async def _follow(self, api: Api, move: HandMove) -> None:
         try:
-            bundle = await fetch(api, BUNDLES, self.arguments.namespace, move.name)
-        except ApiUnavailableError as error:  # the API server may answer again before the move is late
-            if time.monotonic() > self._pending[move]:
+            bundle = await api.get(BUNDLES, self.arguments.namespace, move.name)
+        except NotFoundError:
+            self._end(move, MoveState.FAILED, "it was written, and the bundle was deleted meanwhile")
+        except ApiError as error:
+            again = isinstance(error, ApiUnavailableError)  # the API server may answer before the move is late
+            if not again or time.monotonic() > self._pending[move]:
                 self._end(move, MoveState.FAILED, f"it was written, and its owner can't be read: {error}")
-            return
+        else:
+            self._compare(move, bundle)
+
+    def _compare(self, move: HandMove, bundle: Mapping[str, Any]) -> None:
+        """End a pending move if its bundle shows that it landed, was replaced, or is late."""
         wish = bundle["spec"].get("owner", "")
         if owner_of(bundle) == move.destination:
             self._end(move, MoveState.LANDED)
@@ -172,7 +186,7 @@ class HandMoves:
 
 
 async def ended(api: Api, arguments: argparse.Namespace, move: HandMove) -> MoveReport:
-    """Follow a move that was written just now, and return its outcome. Raises `CommandError`, `ApiError`."""
+    """Follow a move that was written just now, and return its outcome."""
     moves = HandMoves(arguments, (), at_once=1)
     moves.follow(move)
     await moves.finish(api)
