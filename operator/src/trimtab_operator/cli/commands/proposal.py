@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from trimtab_operator.cli.cluster import add_cluster_verb, fetch
+from trimtab_operator.cli.cluster import add_cluster_verb, fetch, leases, left_alone
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
 from trimtab_operator.cli.dry_run import wrote
-from trimtab_operator.kube.client import POLICIES, Api, ConflictError
+from trimtab_operator.kube.client import POLICIES, Api, ApiUnavailableError, ConflictError
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 
 _APPROVE, _STOP = "approve", "stop"
@@ -23,6 +23,9 @@ _TRIES = 5
 
 POLL = 0.3
 """Seconds between two reads of the policy."""
+
+CHECK = 5.0
+"""Seconds without progress after which a waiting `approve` checks whether an operator still runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ async def _tell(arguments: argparse.Namespace, api: Api, proposal: str | None) -
     outcome = await _answer(api, arguments)
     if outcome.taken and arguments.wait:
         print(f"{arguments.policy}: {outcome.text}", file=sys.stderr)
-        outcome = await _until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
+        outcome = await until_ended(api, arguments, proposal or _progress(outcome.status).get("proposal", ""))
     text = f"{arguments.policy}: {outcome.text}"
     say(arguments.output, text, outcome.as_data(arguments.policy), well=outcome.taken)
     return FINE if outcome.taken else FINDING
@@ -145,8 +148,8 @@ proposal has replaced the one you saw. Without it, you approve the proposal that
 operator validates every move again just before it writes it. Your name is recorded with the approval, and is shown in
 the policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
 
---wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, or the
-proposal was stopped.
+--wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, the proposal
+was stopped, or no operator manages the policy any more.
 
 examples:
   trimtab status main -n messaging
@@ -160,22 +163,56 @@ def _register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
 
 
-async def _until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
-    shown = ""
+async def until_ended(api: Api, arguments: argparse.Namespace, proposal: str) -> CommandOutcome:
+    """Show the progress of an approved proposal until it has ended, or no operator manages the policy.
+
+    Raises `CommandError`, and `ApiError` other than `ApiUnavailableError`.
+    """
+    shown, since = "", time.monotonic()
     while True:
-        policy = await fetch(api, POLICIES, arguments.namespace, arguments.policy)
-        status = policy.get("status") or {}
-        progress = _progress(status)
-        if progress.get("proposal") != proposal:
-            return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
-        line = progress_text(progress)
-        if progress.get("finishedAt"):  # the caller prints this line
-            done = progress["landed"] == progress["total"]
-            return CommandOutcome(done, line if done else f"{line}; {_why_not_all(progress)}", status)
+        policy = await _awaited(api, arguments)
+        if (outcome := _end(policy, proposal)) is not None:
+            return outcome
+        line = progress_text(_progress(policy["status"]))
         if line != shown:
-            shown = line
+            shown, since = line, time.monotonic()
             print(line, file=sys.stderr, flush=True)
+        elif time.monotonic() - since > CHECK:
+            since = time.monotonic()
+            if alone := await _left_alone(api, policy):
+                return CommandOutcome(taken=False, text=alone, status=policy["status"])
         await asyncio.sleep(POLL)
+
+
+async def _awaited(api: Api, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """The policy, once the API server answers. Raises `CommandError` and `ApiError`."""
+    told = False
+    while True:
+        try:
+            return await fetch(api, POLICIES, arguments.namespace, arguments.policy)
+        except ApiUnavailableError as error:
+            if not told:
+                print(f"the API server does not answer, trying again: {error}", file=sys.stderr, flush=True)
+            told = True
+        await asyncio.sleep(POLL)
+
+
+def _end(policy: Mapping[str, Any], proposal: str) -> CommandOutcome | None:
+    """How `proposal` ended; None while its moves are made."""
+    status = policy.get("status") or {}
+    progress = _progress(status)
+    if progress.get("proposal") != proposal:
+        return CommandOutcome(taken=False, text=f"proposal {proposal} was replaced by another", status=status)
+    if not progress.get("finishedAt"):
+        return None
+    line, done = progress_text(progress), progress["landed"] == progress["total"]
+    return CommandOutcome(done, line if done else f"{line}; {_why_not_all(progress)}", status)
+
+
+async def _left_alone(api: Api, policy: Mapping[str, Any]) -> str:
+    """Why no operator manages the policy; empty while one does, or if the Lease can't be read."""
+    there = await leases(api, [policy])
+    return "".join(left_alone(policy, lease, time.time()) for lease in there.values())
 
 
 def _progress(status: Mapping[str, Any]) -> Mapping[str, Any]:
