@@ -194,7 +194,7 @@ class Approver:
         try:
             await self._store.save(standing)
         except ConflictError:
-            self._standing = self._executor = None
+            self._standing = self._executor = self._mode = None  # what is stored may be of another mode
             raise
 
     async def _report(self, command: Command | None = None) -> None:
@@ -216,10 +216,16 @@ class Approver:
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode
-        if settings.mode is Mode.APPROVE:
+        try:
+            await self._change_mode(before, policy)
+        except BaseException:
+            self._mode = before  # the next round tries again
+            raise
+
+    async def _change_mode(self, before: Mode | None, policy: Mapping[str, Any]) -> None:
+        if self._mode is Mode.APPROVE:
             await self._report()
-            return
-        if self.standing.state is not ProposalState.PENDING_PROPOSAL:
+        elif self.standing.state is not ProposalState.PENDING_PROPOSAL:
             if self.standing.execution is not None:
                 self.standing.execution.stopped = True
             await self._keep(Standing(execution=self.standing.execution))
@@ -291,7 +297,8 @@ class Approver:
         execution, failed = executor.execution, set(executor.execution.failures)
         waited = execution.waits
         ended, written = await executor.follow(), 0
-        if self.standing.state is ProposalState.REBALANCING and not run.settings.paused:
+        allowed = run.settings.mode is Mode.APPROVE and not run.settings.paused
+        if allowed and self.standing.state is ProposalState.REBALANCING:
             try:
                 await executor.advance(run, self._trusted)
             finally:
