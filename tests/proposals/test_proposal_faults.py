@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from approve_mode import APPROVE, approved, moved, progress, proposal
+from approve_mode import APPROVE, approved, ask, moved, progress, proposal
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.kube.client import Api, ApiError, ConflictError
@@ -102,3 +102,32 @@ def test_leaving_the_mode_is_tried_again_after_an_outage(run_policy: RunPolicy, 
         assert "state" not in proposal(env)
 
     run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
+
+
+# -- the end --
+
+
+@pytest.mark.parametrize(("word", "state"), [("", "Ready"), ("stop", "Stopped")])
+def test_an_execution_whose_end_could_not_be_stored_ends_in_a_later_round(
+    word: str, state: str, run_policy: RunPolicy, faults: Faults
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await approved(env)
+        if word:
+            ask(env, word)
+            await env.reconcile(after=2)
+        await env.land()
+
+        of_proposals(faults, lost=False)
+        for _ in range(2):
+            with pytest.raises(ApiError):
+                await env.reconcile(after=2)
+        assert progress(env).get("finishedAt") is None
+        faults.stop()
+        await env.reconcile(after=2)
+
+        assert proposal(env)["state"] == state
+        assert progress(env)["finishedAt"]
+        assert env.condition("Rebalancing") == ("False", state)
+
+    run_policy(HOT, scenario, **APPROVE)

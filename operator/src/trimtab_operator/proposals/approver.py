@@ -184,6 +184,8 @@ class Approver:
         """Store, then report: a proposal that is shown can always be carried out."""
         await self._save(standing)
         self._standing = standing
+        if standing.execution is None or standing.execution.finished is not None:
+            self._executor = None
         await self._report()
 
     async def _save(self, standing: Standing) -> None:
@@ -316,7 +318,16 @@ class Approver:
             await self._report()
 
     async def _finish(self, execution: Execution) -> None:
-        execution.finished, self._executor = self.cluster.now(), None
+        """End the execution. If this can't be stored, the next round tries again."""
+        execution.finished = self.cluster.now()
+        try:
+            await self._end(execution)
+        except BaseException:
+            if self._executor is not None:
+                execution.finished = None
+            raise
+
+    async def _end(self, execution: Execution) -> None:
         if self.standing.state is not ProposalState.REBALANCING:
             await self._keep(self.standing)
             return
