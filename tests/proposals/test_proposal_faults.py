@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from approve_mode import APPROVE, approved, ask, moved, progress, proposal
+from approve_mode import APPROVE, approved, ask, moved, offered, progress, proposal
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from trimtab_operator.kube.client import Api, ApiError, ConflictError
+from trimtab_operator.state.settings import Settings
 
 pytestmark = pytest.mark.apiserver
 
@@ -129,5 +130,99 @@ def test_an_execution_whose_end_could_not_be_stored_ends_in_a_later_round(
         assert proposal(env)["state"] == state
         assert progress(env)["finishedAt"]
         assert env.condition("Rebalancing") == ("False", state)
+
+    run_policy(HOT, scenario, **APPROVE)
+
+
+# -- reports --
+
+
+def of_status(faults: Faults) -> None:
+    """Fail the writes of the policy's status."""
+    faults.plural, faults.name, faults.lost = "balancingpolicies", "main", False
+
+
+def ended(env: PolicyEnvironment, found: dict[str, Any]) -> None:
+    """Check that the end of the execution is reported."""
+    assert proposal(env)["state"] == "Ready"
+    assert env.condition("Rebalancing") == ("False", "Ready")
+    assert progress(env)["finishedAt"]
+    assert [found["id"] in note for reason, note in env.events() if reason == "Ready"] == [True]
+
+
+def test_an_end_that_was_stored_without_an_answer_is_reported(run_policy: RunPolicy, faults: Faults) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        await env.land()
+
+        of_proposals(faults, lost=True)
+        with pytest.raises(ApiError):
+            await env.reconcile(after=2)
+        faults.stop()
+        with pytest.raises(ConflictError):
+            await env.reconcile(after=2)
+        await env.reconcile(after=2)
+
+        ended(env, found)
+
+    run_policy(HOT, scenario, **APPROVE)
+
+
+def test_an_end_whose_report_failed_is_reported_in_the_next_round(run_policy: RunPolicy, faults: Faults) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        await env.land()
+        await stored_and_not_reported(env, faults)
+        await env.reconcile(after=2)
+
+        ended(env, found)
+
+    run_policy(HOT, scenario, **APPROVE)
+
+
+async def stored_and_not_reported(env: PolicyEnvironment, faults: Faults) -> None:
+    """Run the approver's part of a round, whose state is stored and whose status is not."""
+    of_status(faults)
+    run = await env.loop._run(Settings.of(env.policy()), afresh=False)
+    env.clock += 2
+    with pytest.raises(ApiError):
+        await env.loop.confirmation.approver.attend(run, env.policy())
+    faults.stop()
+
+
+def test_a_proposal_that_another_client_held_up_is_shown_in_the_next_round(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
+        ask(env, "refresh")
+        await env.reconcile(after=2)
+        touch(env)
+
+        with pytest.raises(ConflictError):
+            await env.reconcile(after=2)
+        await env.cycle()
+
+        assert proposal(env)["state"] == "ProposalReady"
+        assert proposal(env)["id"] != first["id"]
+        assert [reason for reason, _ in env.events()].count("ProposalReady") == 2
+
+    run_policy(HOT, scenario, **APPROVE)
+
+
+def test_a_proposal_that_was_stored_without_an_answer_is_shown(run_policy: RunPolicy, faults: Faults) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
+        ask(env, "refresh")
+        await env.reconcile(after=2)
+
+        of_proposals(faults, lost=True)
+        with pytest.raises(ApiError):
+            await env.reconcile(after=2)
+        faults.stop()
+        with pytest.raises(ConflictError):
+            await env.cycle()
+        await env.reconcile(after=2)
+
+        assert proposal(env)["state"] == "ProposalReady"
+        assert proposal(env)["id"] != first["id"]
 
     run_policy(HOT, scenario, **APPROVE)

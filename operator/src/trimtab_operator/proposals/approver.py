@@ -69,6 +69,8 @@ class Approver:
     """Offers one policy's proposals, and carries out commands about them.
 
     uncounted: number of moves that were written since the last `take_uncounted`.
+    _report_owed: whether a report was begun and not written. _event_owed: state and message of a transition whose Event
+    was not posted.
     """
 
     cluster: ClusterState
@@ -84,6 +86,8 @@ class Approver:
     _trusted: dict[str, bool] = field(default_factory=dict)
     _report_at: float = 0.0
     _unreported: bool = False
+    _report_owed: bool = False
+    _event_owed: tuple[ProposalState, str] | None = None
     _generation: int = 0
     _reported_generation: int = 0
 
@@ -110,8 +114,10 @@ class Approver:
         decide = False
         if Asked.of(policy) is not None:
             decide = await self._take_command(run.settings)
-        if self._mode is Mode.APPROVE and self._reported_generation != self._generation:
-            await self._report()  # conditions of an older generation count as out of date, as in kubectl wait
+        # conditions of an older generation count as out of date, as in kubectl wait
+        outdated_report = self._mode is Mode.APPROVE and self._reported_generation != self._generation
+        if self._report_owed or outdated_report:
+            await self._report()
         await self._advance(run)
         return decide
 
@@ -176,9 +182,9 @@ class Approver:
         changed = state is not self.standing.state
         if changed and event in BECAME:
             self.publisher.meter.became(BECAME[event])
-        await self._keep(Standing(state, message, proposal, self.standing.execution))
         if changed:
-            await self._publisher.reached(state, message)
+            self._event_owed = state, message
+        await self._keep(Standing(state, message, proposal, self.standing.execution))
 
     async def _keep(self, standing: Standing) -> None:
         """Store, then report: a proposal that is shown can always be carried out."""
@@ -197,17 +203,23 @@ class Approver:
             await self._store.save(standing)
         except ConflictError:
             self._standing = self._executor = self._mode = None  # what is stored may be of another mode
+            self._report_owed = True
             raise
 
     async def _report(self, command: Command | None = None) -> None:
-        self._report_at, self._unreported, self._reported_generation = (
-            self.cluster.clock() + REPORT_EVERY,
-            False,
-            self._generation,
-        )
+        self._report_owed = True
         shown = self.standing if self._mode is Mode.APPROVE else None
         self._gauge(shown)
         await self._publisher.status(shown, self.standing.execution, self._generation, command)
+        self._report_at, self._reported_generation = self.cluster.clock() + REPORT_EVERY, self._generation
+        self._unreported = self._report_owed = False
+        await self._post_event()
+
+    async def _post_event(self) -> None:
+        """Post the Event of the last transition, if it is owed. One that was not stored has not happened."""
+        owed, self._event_owed = self._event_owed, None
+        if owed is not None and owed == (self.standing.state, self.standing.message):
+            await self._publisher.reached(*owed)
 
     def _gauge(self, shown: Standing | None) -> None:
         waits = None if shown is None else shown.proposal
