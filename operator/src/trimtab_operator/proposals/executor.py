@@ -17,18 +17,20 @@ from dataclasses import dataclass, field, replace
 from trimtab_operator.actuators import WRITERS, WriteResult
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.broker_records import BrokerRecord
-from trimtab_operator.kube.client import BUNDLES
-from trimtab_operator.kube.naming import BundleObjects
-from trimtab_operator.kube.records import BundleRecord, bundle_record
+from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, NotFoundError
+from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.naming import BundleObjects, split_name
+from trimtab_operator.kube.records import BundleRecord, bundle_record, split_record
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
+from trimtab_operator.resources.bundle_split import Phase
 from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.guard import mass_failure
-from trimtab_strategies.model import HeldBack, Move, Reason
+from trimtab_strategies.model import HeldBack, Move, Reason, Split
 from trimtab_strategies.planner.drain import EVACUATIONS
 
 
@@ -242,11 +244,33 @@ class Executor:
                 self.execution.held[row] = held
                 continue
             asked = await run.actuator.request_split(record, split)
-            if asked.reason in {None, Reason.CONFLICT}:  # created by us before a restart, or by another client
+            why = None if asked.reason is None else HeldBack(name, asked.reason, asked.detail)
+            if asked.reason is Reason.CONFLICT:
+                why = await self._existing(name, split)
+            if why is None:
                 self.execution.land(row)
                 self.written += sum(owner != split.source for owner in split.destinations)
             else:
-                self.execution.fail(row, HeldBack(name, asked.reason or Reason.UNKNOWN, asked.detail))
+                self.execution.fail(row, why)
+
+    async def _existing(self, name: str, split: Split) -> HeldBack | None:
+        """Why the BundleSplit that exists already is none of this execution, or has failed; None if it counts as made.
+
+        This process created it and got no answer, or a former process did. Raises `ApiError`.
+        """
+        wanted = split_name(name, split.boundaries)
+        try:
+            found = split_record(await self.cluster.api.get(BUNDLE_SPLITS, self.cluster.namespace, wanted))
+        except NotFoundError:
+            return HeldBack(name, Reason.CONFLICT, f"BundleSplit {wanted} was deleted a moment ago")
+        phase = found.status.phase
+        if phase is Phase.FAILED:
+            return HeldBack(name, Reason.CONFLICT, f"BundleSplit {wanted} failed: {found.status.message}")
+        request = found.spec.request
+        asked_at = found.created if request is None else epoch(request.time)
+        if asked_at < int(self.execution.started):  # both are times of whole seconds
+            return HeldBack(name, Reason.CONFLICT, f"an earlier BundleSplit {wanted} still exists: it is {phase}")
+        return None
 
     @property
     def _moves(self) -> tuple[Move, ...]:
