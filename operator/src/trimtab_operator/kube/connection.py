@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +70,11 @@ class Connection:
         if acting_as is not None:
             session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
         configuration.client_session_kwargs = session
-        path = None if _as_the_pod(kubeconfig, context) else _kubeconfig_path(kubeconfig)
+        path = None
+        if not _as_the_pod(kubeconfig, context):
+            files = _files(named := _kubeconfig_path(kubeconfig))
+            path = os.pathsep.join(files) or named  # `kubernetes.aio` can't read empty files
+            context = context or _contexts(files)[1] or None  # it would use the last file's
         await _load(configuration, path, context)
         return cls(configuration, path, context)
 
@@ -150,18 +156,37 @@ def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
 
     If several files set a value, the value of the first one is used, as in kubectl. Raises `ConnectionSettingsError`.
     """
-    path, found, current = _kubeconfig_path(kubeconfig), dict[str, str](), ""
-    for part in filter(os.path.isfile, path.split(os.pathsep)):
-        try:
-            text = yaml.safe_load(Path(part).read_text(encoding="utf-8")) or {}
+    return _contexts(_files(_kubeconfig_path(kubeconfig)))
+
+
+def _contexts(files: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    found, current = dict[str, str](), ""
+    for part, text in files.items():
+        with _readable(part):
             listed = {
                 one["name"]: (one.get("context") or {}).get("namespace", "") for one in text.get("contexts") or ()
             }
             current = current or text.get("current-context") or ""
-        except (yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error
         found = listed | found
     return found, current
+
+
+def _files(path: str) -> dict[str, Any]:
+    """The content of each file of a path that is not empty. Raises `ConnectionSettingsError`."""
+    found = dict[str, Any]()
+    for part in filter(os.path.isfile, path.split(os.pathsep)):
+        with _readable(part):
+            found[part] = yaml.safe_load(Path(part).read_text(encoding="utf-8"))
+    return {part: text for part, text in found.items() if text}
+
+
+@contextmanager
+def _readable(part: str) -> Iterator[None]:
+    """Raise `ConnectionSettingsError` if the block finds that a kubeconfig is none."""
+    try:
+        yield
+    except (yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error
 
 
 def _kubeconfig_path(given: str | None) -> str:
@@ -176,12 +201,16 @@ def _kubeconfig_path(given: str | None) -> str:
     return path
 
 
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+"""Errors of `kubernetes.aio` for values of a wrong type, such as a number as the server."""
+
+
 async def _load(configuration: Any, path: str | None, context: str | None) -> None:
     try:
         if path is None:
             config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         else:
             await config.load_kube_config(path, context, configuration)  # type: ignore[no-untyped-call]
-    except (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError) as error:
+    except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as error:
         where = path or "the pod's service account"
         raise ConnectionSettingsError(f"{where} can't be used to reach a Kubernetes API server: {error}") from error

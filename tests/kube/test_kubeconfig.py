@@ -1,0 +1,75 @@
+"""Which cluster and which user a kubeconfig selects, as in kubectl, and how Trimtab reports a broken one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.connection import default_namespace
+from trimtab_operator.kube.errors import ConnectionSettingsError
+
+
+@pytest.fixture(autouse=True)
+def _outside_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+def config(name: str, user: dict[str, Any] | None = None, **cluster: Any) -> dict[str, Any]:
+    """A kubeconfig with one context. Its cluster, user and namespace have the same name."""
+    return {
+        "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": name}}],
+        "clusters": [{"name": name, "cluster": {"server": f"http://{name}.example", **cluster}}],
+        "users": [{"name": name, "user": {"token": name, **(user or {})}}],
+    }
+
+
+def written(folder: Path, *texts: str | dict[str, Any]) -> str:
+    """The path of files with these texts, as in KUBECONFIG."""
+    files = [folder / f"{number}.yaml" for number, _ in enumerate(texts)]
+    for file, text in zip(files, texts, strict=True):
+        file.write_text(text if isinstance(text, str) else json.dumps(text))
+    return ":".join(map(str, files))
+
+
+def reached(kubeconfig: str | None = None, context: str | None = None) -> tuple[str, str]:
+    """The server, and the token after the credentials were read again."""
+
+    async def scenario() -> tuple[str, str]:
+        async with Api.connect(kubeconfig, context) as api:
+            return api.host, (await api.credentials())["token"]
+
+    return asyncio.run(scenario())
+
+
+PROD, TEST = config("prod"), config("test")
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [(PROD, TEST), (PROD, {**TEST, "current-context": ""}), (PROD, ""), ("", PROD, "# nothing\n")],
+    ids=["two", "none in the last", "empty last", "empty first"],
+)
+def test_the_connection_goes_to_the_cluster_of_the_namespace(
+    texts: tuple[str | dict[str, Any], ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", written(tmp_path, *texts))
+    assert default_namespace(None, None) == "prod"
+    assert reached() == ("http://prod.example", "prod")
+
+
+def test_a_context_of_any_file_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", written(tmp_path, PROD, TEST))
+    assert reached(context="test") == ("http://test.example", "test")
+
+
+@pytest.mark.parametrize("text", ["", config("x", server=5)], ids=["empty", "number as server"])
+def test_a_broken_kubeconfig_is_named(text: str | dict[str, Any], tmp_path: Path) -> None:
+    file = written(tmp_path, text)
+    with pytest.raises(ConnectionSettingsError, match=file):
+        reached(file)
