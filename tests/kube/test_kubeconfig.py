@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -72,4 +73,22 @@ def test_a_context_of_any_file_can_be_named(tmp_path: Path, monkeypatch: pytest.
 def test_a_broken_kubeconfig_is_named(text: str | dict[str, Any], tmp_path: Path) -> None:
     file = written(tmp_path, text)
     with pytest.raises(ConnectionSettingsError, match=file):
+        reached(file)
+
+
+NO_PEM = base64.b64encode(b"no PEM").decode()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        config("x", **{"certificate-authority-data": NO_PEM}),
+        config("x", {"client-certificate-data": NO_PEM, "client-key-data": NO_PEM}),
+    ],
+    ids=["authority", "client"],
+)
+def test_a_broken_certificate_is_told_with_its_kubeconfig(broken: dict[str, Any], tmp_path: Path) -> None:
+    broken["clusters"][0]["cluster"]["server"] = "https://x.example"
+    file = written(tmp_path, broken)
+    with pytest.raises(ConnectionSettingsError, match=f"{file} can't be used .*: a certificate or key can't be read"):
         reached(file)

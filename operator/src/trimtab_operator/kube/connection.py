@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ class Connection:
             path = os.pathsep.join(files) or named  # `kubernetes.aio` can't read empty files
             context = context or _contexts(files)[1] or None  # it would use the last file's
         await _load(configuration, path, context)
-        return cls(configuration, path, context)
+        with _usable(path):  # this reads the certificates
+            return cls(configuration, path, context)
 
     @property
     def host(self) -> str:
@@ -206,11 +208,21 @@ _MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
 
 
 async def _load(configuration: Any, path: str | None, context: str | None) -> None:
-    try:
+    with _usable(path):
         if path is None:
             config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
         else:
             await config.load_kube_config(path, context, configuration)  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _usable(path: str | None) -> Iterator[None]:
+    """Raise `ConnectionSettingsError` if the block can't use the settings of `path`, or of the pod."""
+    try:
+        yield
     except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as error:
         where = path or "the pod's service account"
-        raise ConnectionSettingsError(f"{where} can't be used to reach a Kubernetes API server: {error}") from error
+        broken = "a certificate or key can't be read: " if isinstance(error, ssl.SSLError) else ""
+        raise ConnectionSettingsError(
+            f"{where} can't be used to reach a Kubernetes API server: {broken}{error}"
+        ) from error
