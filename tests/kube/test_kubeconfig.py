@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trimtab_operator.kube.client import Api
-from trimtab_operator.kube.connection import default_namespace
+from trimtab_operator.kube.connection import Impersonation, default_namespace
 from trimtab_operator.kube.errors import ConnectionSettingsError
 
 
@@ -92,3 +92,36 @@ def test_a_broken_certificate_is_told_with_its_kubeconfig(broken: dict[str, Any]
     file = written(tmp_path, broken)
     with pytest.raises(ConnectionSettingsError, match=f"{file} can't be used .*: a certificate or key can't be read"):
         reached(file)
+
+
+def impersonated(kubeconfig: str, acting_as: Impersonation | None = None) -> list[tuple[str, str]]:
+    async def scenario() -> list[tuple[str, str]]:
+        async with Api.connect(kubeconfig, acting_as=acting_as) as api:
+            return [*api.impersonation]
+
+    return asyncio.run(scenario())
+
+
+def test_the_user_that_the_kubeconfig_acts_as_is_sent(tmp_path: Path) -> None:
+    file = written(tmp_path, config("x", {"as": "viewer", "as-groups": ["a", "b"]}))
+    groups = [("Impersonate-Group", "a"), ("Impersonate-Group", "b")]
+    assert impersonated(file) == [("Impersonate-User", "viewer"), *groups]
+    assert impersonated(file, Impersonation("other")) == [("Impersonate-User", "other")]
+    assert impersonated(written(tmp_path, config("x"))) == []
+
+
+@pytest.mark.parametrize(
+    ("user", "named"),
+    [
+        ({"as": "x", "as-uid": "7"}, "as-uid"),
+        ({"as": "x", "as-user-extra": {"scopes": ["view"]}}, "as-user-extra"),
+        ({"as-groups": ["a"]}, "as-groups, but not as"),
+        ({"as": 5}, "as must be a text"),
+        ({"as": "x", "as-groups": "a"}, "as-groups a list of texts"),
+    ],
+)
+def test_an_identity_that_can_not_be_taken_is_refused(user: dict[str, Any], named: str, tmp_path: Path) -> None:
+    file = written(tmp_path, config("x", user))
+    with pytest.raises(ConnectionSettingsError, match=named):
+        impersonated(file)
+    assert impersonated(file, Impersonation("other")) == [("Impersonate-User", "other")]

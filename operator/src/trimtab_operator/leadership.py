@@ -205,7 +205,7 @@ def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSessio
         info = kopf.ConnectionInfo(**await api.credentials())
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
-            headers=info.as_http_headers(),
+            headers=[*info.as_http_headers().items(), *api.impersonation],
             proxy=info.proxy_url,
             request_class=fence.requests(),
         )

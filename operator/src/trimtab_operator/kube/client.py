@@ -13,7 +13,7 @@ import json
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
@@ -185,6 +185,11 @@ class Api:
     def host(self) -> str:
         """Base URL of the API server."""
         return self._connection.host
+
+    @property
+    def impersonation(self) -> Sequence[tuple[str, str]]:
+        """Headers that another client with our `credentials` must send, so that it acts as the same user."""
+        return self._connection.impersonation
 
     async def credentials(self) -> dict[str, Any]:
         """The server and our credentials for another client, under the field names of `kopf.ConnectionInfo`.

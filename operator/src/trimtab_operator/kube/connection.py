@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,20 +62,21 @@ class Connection:
         """Connect as the service account of the pod that this process runs in, or else with a kubeconfig.
 
         A kubeconfig or a context that is given takes precedence. fence: each write must pass it. acting_as: the
-        identity to use instead of our own. Raises `ConnectionSettingsError` if the process runs in no pod and there is
-        no kubeconfig, or if the service account or kubeconfig can't be used.
+        identity to use instead of our own; None: the one in the kubeconfig, if any. Raises `ConnectionSettingsError` if
+        the process runs in no pod and there is no kubeconfig, or if the service account or kubeconfig can't be used.
         """
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection, and moves must not wait
         session: dict[str, Any] = {"request_class": fence.requests()} if fence is not None else {}
-        if acting_as is not None:
-            session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
-        configuration.client_session_kwargs = session
         path = None
         if not _as_the_pod(kubeconfig, context):
             files = _files(named := _kubeconfig_path(kubeconfig))
             path = os.pathsep.join(files) or named  # `kubernetes.aio` can't read empty files
             context = context or _contexts(files)[1] or None  # it would use the last file's
+            acting_as = acting_as or _acting_as(files, context)
+        if acting_as is not None:
+            session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
+        configuration.client_session_kwargs = session
         await _load(configuration, path, context)
         with _usable(path):  # this reads the certificates
             return cls(configuration, path, context)
@@ -84,6 +85,11 @@ class Connection:
     def host(self) -> str:
         """Base URL of the API server."""
         return str(self._configuration.host)
+
+    @property
+    def impersonation(self) -> Sequence[tuple[str, str]]:
+        """Headers that each request has, so that it acts as another user. Empty if it does not."""
+        return tuple(self._configuration.client_session_kwargs.get("headers", ()))
 
     async def close(self) -> None:
         """Close all connections."""
@@ -171,6 +177,30 @@ def _contexts(files: Mapping[str, Any]) -> tuple[dict[str, str], str]:
             current = current or text.get("current-context") or ""
         found = listed | found
     return found, current
+
+
+def _acting_as(files: Mapping[str, Any], context: str | None) -> Impersonation | None:
+    """The identity that the user of `context` acts as. Raises `ConnectionSettingsError` if we can't do so."""
+    user = _named(files, "users", _named(files, "contexts", context).get("user"))
+    name, groups = user.get("as"), user.get("as-groups") or ()
+    refused = [field for field in ("as-uid", "as-user-extra") if user.get(field)]
+    if refused:
+        raise ConnectionSettingsError(f"the kubeconfig sets {refused[0]}, which Trimtab does not support; use --as")
+    if not isinstance(groups, list | tuple) or not all(isinstance(one, str) for one in (name or "", *groups)):
+        raise ConnectionSettingsError("the kubeconfig's as must be a text, and its as-groups a list of texts")
+    if groups and not name:
+        raise ConnectionSettingsError("the kubeconfig sets as-groups, but not as: name a user, too")
+    return Impersonation(name, tuple(groups)) if name else None
+
+
+def _named(files: Mapping[str, Any], kind: str, name: object) -> Mapping[str, Any]:
+    """The first entry with that name, as in kubectl. kind: contexts or users. Raises `ConnectionSettingsError`."""
+    for part, text in files.items():
+        with _readable(part):
+            for one in text.get(kind) or ():
+                if one["name"] == name:
+                    return dict(one.get(kind.removesuffix("s")) or {})
+    return {}
 
 
 def _files(path: str) -> dict[str, Any]:
