@@ -1,4 +1,4 @@
-"""The option that says which URLs a verb may use.
+"""The option that says which URLs a verb may use, and the check of a URL that a user gives.
 
 It is not in `flags`, because `flags` loads the Pulsar client, and not in `cluster_flags`, which every start loads.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from trimtab_operator.cli.common import CommandError
-from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError
+from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError, RefusedUrlError, parse
 
 
 def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
@@ -29,3 +29,12 @@ def allowed_urls(arguments: argparse.Namespace, *, strangers: bool = False) -> A
         return AllowedUrls.of(arguments.allow_url, strangers=strangers)
     except BadPatternError as error:
         raise CommandError(f"{FLAG} {error}") from error
+
+
+def check_url(option: str, url: str, *, like: str = "http://127.0.0.1:8080") -> None:
+    """Raise `CommandError` for a URL that no policy may name. like: an example for the message."""
+    try:
+        parse(url)
+    except RefusedUrlError as error:
+        without_user = url.rpartition("@")[2]
+        raise CommandError(f"{option} {without_user}: {error}; write it like {like}") from error

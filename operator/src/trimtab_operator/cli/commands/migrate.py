@@ -17,9 +17,10 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.cli.commands.migration import TRIM_NOTES, Migration, differing, migrate
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.cli.url_option import check_url
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.common import API_VERSION
-from trimtab_operator.resources.urls import RefusedUrlError, parse
+from trimtab_operator.resources.urls import parse
 
 _PROMETHEUS = "http://prometheus.monitoring.svc:9090"
 _SECRET = {
@@ -66,9 +67,9 @@ def _register(subparsers: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     url = arguments.prometheus_url or _PROMETHEUS
     admin_url = arguments.policy_admin_url or arguments.admin_url
-    _check_url("--admin-url", arguments.admin_url)
-    _check_url("--policy-admin-url", admin_url)
-    _check_url("--prometheus-url", url)
+    check_url("--admin-url", arguments.admin_url)
+    check_url("--policy-admin-url", admin_url)
+    check_url("--prometheus-url", url, like=_PROMETHEUS)
     leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
     found = migrate(runtimes[leader], admin_url=admin_url, prometheus=url, trim=arguments.trim)
     differences = differing(runtimes)
@@ -78,15 +79,6 @@ def _run(arguments: argparse.Namespace) -> int:
     notes = [*head, *differences, *unfinished(arguments), *found.notes, _comparison(found.shedder)]
     _show(arguments, replace(found, notes=notes))
     return FINE
-
-
-def _check_url(option: str, url: str) -> None:
-    """Raise `CommandError` for a URL that no policy may name."""
-    try:
-        parse(url)
-    except RefusedUrlError as error:
-        without_user = url.rpartition("@")[2]
-        raise CommandError(f"{option} {without_user}: {error}; write it like {_PROMETHEUS}") from error
 
 
 def unfinished(arguments: argparse.Namespace) -> list[str]:

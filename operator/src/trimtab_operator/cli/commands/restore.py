@@ -18,7 +18,7 @@ from trimtab_operator.cli.cluster import add_cluster_verb, asked, leader
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
-from trimtab_operator.cli.url_option import add_url_option, allowed_urls
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls, check_url
 from trimtab_operator.kube.client import (
     LEASES,
     POLICIES,
@@ -146,6 +146,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise CommandError("restore also writes to Pulsar, whose API checks no write in advance: use --dry-run=client")
     arguments.dry_run = arguments.dry_run == "client"
     urls = allowed_urls(arguments)
+    if arguments.admin_url:
+        check_url("--admin-url", arguments.admin_url)
     return asked(arguments, lambda api: restore(api, arguments, urls))
 
 
