@@ -6,6 +6,7 @@ import pytest
 
 from pulsar_settings import defaults, settings_brokers
 from restored_namespace import FINALIZER, HERE, AbandonedNamespace
+from small_cluster import until
 from trimtab_operator.cli import main
 from trimtab_operator.pulsar.client.dynamic_config import SPLITTING
 from trimtab_testbed.servers.kube import ControlPlane
@@ -41,3 +42,44 @@ def test_one_pulsar_by_its_url_is_of_one_namespace(
     words = ["restore", "-n", "a", "-n", "b", "--kubeconfig", str(control_plane.kubeconfig)]
     assert main([*words, "--admin-url", "http://127.0.0.1:8080"]) == 2
     assert "restore one namespace at a time" in capsys.readouterr().err
+
+
+def test_a_namespace_whose_policies_are_deleted_is_found_by_the_stored_settings(
+    own_control_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plane = own_control_plane
+    words = ["restore", "-A", "--kubeconfig", str(plane.kubeconfig), *HERE]
+    assert main(words) == 0
+    assert capsys.readouterr().out == (
+        "nothing to restore was found in any namespace; -n NAMESPACE checks one namespace\n"
+    )
+    plane.rest.create_namespace("left")
+    with settings_brokers(defaults()) as brokers:
+        cluster = AbandonedNamespace(plane, "left", brokers)
+        for path in (cluster.path("balancingpolicies", "main"), cluster.path("topicnamespaces", "public-default")):
+            plane.rest.patch(path, {"metadata": {"finalizers": []}})
+            plane.rest.delete(path)
+        assert main([*words, "--as", "nobody", "--as-group", "readers"]) == 2, "it may list nothing"
+
+        allow(plane, "nobody", ["balancingpolicies", "topicnamespaces"])
+        until("the role holds", lambda: main([*words, "--as", "nobody"]) == 0)
+        said = capsys.readouterr().out
+        assert "are left out, as ConfigMaps can't be listed: " in said
+        assert "nothing to restore was found" in said
+        assert cluster.kept()
+
+        assert main(words) == 0
+        assert brokers.dynamic == {SPLITTING: "TRUE"}
+    assert not cluster.kept()
+
+
+def allow(plane: ControlPlane, user: str, plurals: list[str]) -> None:
+    """Let `user` list these kinds of Trimtab in all namespaces."""
+    root, version = "/apis/rbac.authorization.k8s.io/v1", {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    meta = {"metadata": {"name": user}}
+    rules = [{"apiGroups": ["trimtab.dev"], "resources": plurals, "verbs": ["list"]}]
+    plane.rest.create(f"{root}/clusterroles", {**version, "kind": "ClusterRole", **meta, "rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user}
+    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
+    binding = {**version, "kind": "ClusterRoleBinding", **meta, "roleRef": role, "subjects": subjects}
+    plane.rest.create(f"{root}/clusterrolebindings", binding)

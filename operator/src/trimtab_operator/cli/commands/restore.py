@@ -16,6 +16,7 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, asked, leader
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
+from trimtab_operator.cli.commands.restored_namespaces import objects, spaces
 from trimtab_operator.cli.common import FINDING, FINE, CommandError
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls, check_url
@@ -153,7 +154,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) -> int:
     """Restore, print each step, and return the exit code. urls: the allowed URLs. Raises `ApiError`."""
-    each = [argparse.Namespace(**{**vars(arguments), "namespace": space}) for space in await _spaces(api, arguments)]
+    each = [argparse.Namespace(**{**vars(arguments), "namespace": space}) for space in await spaces(api, arguments)]
     advising = [await _advise_only(api, one) for one in each]
     by_operator = [await _restored_by_operator(api, one) for one in each]
     done = all([await _pulsar(api, one, urls, again=by) for one, by in zip(each, by_operator, strict=True)])
@@ -166,25 +167,6 @@ async def restore(api: Api, arguments: argparse.Namespace, urls: AllowedUrls) ->
     if any(released) and not arguments.stop_deployment:
         await _warn_of_operator(api, arguments, [one.namespace for one in each])  # with the flag, it was stopped
     return FINE if all(advising) and done and all(released) else FINDING
-
-
-async def _spaces(api: Api, arguments: argparse.Namespace) -> list[str]:
-    """The namespaces of the messaging clusters; with -A, all that have our objects. Raises `ApiError`, `CommandError`.
-
-    Sets `arguments.operator_namespace`.
-    """
-    if arguments.namespace == "":
-        kinds = [await _objects(api, ref, "") for ref in (POLICIES, TOPIC_NAMESPACES)]
-        found = sorted({item["metadata"]["namespace"] for items in kinds for item in items})
-    else:
-        found = [arguments.namespace] if isinstance(arguments.namespace, str) else arguments.namespace
-    one = len(found) == 1 and not arguments.all_namespaces
-    if not one and arguments.admin_url:
-        raise CommandError("--admin-url names one Pulsar cluster: restore one namespace at a time with it")
-    if not one and arguments.stop_deployment and not arguments.operator_namespace:
-        raise CommandError("--stop-deployment with several namespaces needs --operator-namespace")
-    arguments.operator_namespace = arguments.operator_namespace or (found[0] if found else "")
-    return found
 
 
 async def _stop(api: Api, arguments: argparse.Namespace, *, restored: bool) -> bool:
@@ -207,21 +189,12 @@ def _say(arguments: argparse.Namespace, text: str) -> None:
     print(f"would be done: {text}" if arguments.dry_run else text)
 
 
-async def _objects(api: Api, ref: ResourceRef, namespace: str, name: str = "") -> list[Mapping[str, Any]]:
-    """All objects of a kind, or the one with that `name`. The uninstall hook may list objects, but not get one."""
-    selector = f"metadata.name={name}" if name else ""
-    try:
-        return [item async for page in api.list(ref, namespace, field_selector=selector) for item in page.items]
-    except NotFoundError:
-        return []  # the kind no longer exists
-
-
 async def _advise_only(api: Api, arguments: argparse.Namespace) -> bool:
     """Set the mode to DryRun in each policy that switches Pulsar's balancer off. Returns whether this worked for all.
 
     Raises `ApiError`.
     """
-    policies = await _objects(api, POLICIES, arguments.namespace)
+    policies = await objects(api, POLICIES, arguments.namespace)
     return all([await _set_dry_run(api, arguments, policy) for policy in policies if has_it_off(policy)])
 
 
@@ -348,7 +321,7 @@ async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) ->
 
     Raises `ApiError`.
     """
-    items = await _objects(api, ref, arguments.namespace)
+    items = await objects(api, ref, arguments.namespace)
     return [await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)]
 
 
@@ -377,7 +350,7 @@ async def _remove_finalizer(
     except ConflictError:
         if tries == 1:
             raise
-        for again in await _objects(api, ref, namespace, meta["name"]):
+        for again in await objects(api, ref, namespace, meta["name"]):
             await _remove_finalizer(api, ref, namespace, again, tries - 1)
 
 
