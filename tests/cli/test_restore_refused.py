@@ -17,6 +17,7 @@ pytestmark = pytest.mark.apiserver
     [
         (["--admin-url", "http://pulsar:808080"], "--admin-url http://pulsar:808080: the url can't be read: Port"),
         (["--admin-url", "http://[::1"], "--admin-url http://[::1: the url can't be read: Invalid IPv6 URL"),
+        (["--stop-deployment", "trimtab", "--lease-name="], "it needs a --lease-name that is not empty"),
     ],
 )
 def test_nothing_is_written_for_arguments_that_are_wrong(

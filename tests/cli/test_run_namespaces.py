@@ -41,3 +41,9 @@ def test_the_lease_of_several_namespaces_is_in_the_operators_own(
 def test_no_namespace_is_guessed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *words]) == 2
     assert "name the namespace of each messaging cluster with -n, or all with -A" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["-n", ""], ["-n", "a", "-n", ""]], ids=["alone", "one of two"])
+def test_an_empty_namespace_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *words]) == 2
+    assert "-n is given without a name" in capsys.readouterr().err

@@ -10,6 +10,8 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from trimtab_operator.cli.common import CommandError
+
 _NAMESPACE = "Kubernetes namespace of the messaging cluster"
 
 _OF_THE_CONTEXT = f"{_NAMESPACE} (default: the namespace of the kubeconfig's context)"
@@ -114,3 +116,10 @@ def add_dry_run_flag(parser: argparse.ArgumentParser) -> None:
     """Add ``--dry-run`` as kubectl has it."""
     text = "write nothing and show what would be written; server: the API server also checks it, with your rights"
     parser.add_argument(DRY_RUN, choices=("none", "client", "server"), default="none", help=f"{text} (%(default)s)")
+
+
+def refuse_empty_namespace(arguments: argparse.Namespace) -> None:
+    """Raise `CommandError` if ``-n`` is given with an empty name, such as an unset shell variable."""
+    given = arguments.namespace
+    if given == "" or (isinstance(given, list) and "" in given):
+        raise CommandError("-n is given without a name: name a namespace, or leave it out")

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+from trimtab_operator.cli.cluster_flags import refuse_empty_namespace
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.pulsar.client.auth import Bearer
@@ -28,9 +29,9 @@ def settle_namespace(arguments: argparse.Namespace) -> str:
     """
     if arguments.all_namespaces:
         arguments.namespace = ""
-    elif arguments.namespace == "" or (isinstance(arguments.namespace, list) and "" in arguments.namespace):
-        raise CommandError("-n is given without a name: name a namespace, or leave it out")
-    elif not arguments.namespace:
+        return ""
+    refuse_empty_namespace(arguments)
+    if not arguments.namespace:
         arguments.namespace = default_namespace(arguments.kubeconfig, arguments.context)
     return str(arguments.namespace)
 

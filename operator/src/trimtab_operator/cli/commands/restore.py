@@ -146,6 +146,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run == "server":
         raise CommandError("restore also writes to Pulsar, whose API checks no write in advance: use --dry-run=client")
     arguments.dry_run = arguments.dry_run == "client"
+    if arguments.stop_deployment and not arguments.lease_name:
+        raise CommandError(
+            "--stop-deployment waits for the operator's Lease: it needs a --lease-name that is not empty"
+        )
     urls = allowed_urls(arguments)
     if arguments.admin_url:
         check_url("--admin-url", arguments.admin_url)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
-from trimtab_operator.cli.cluster_flags import add_cluster_flags
+from trimtab_operator.cli.cluster_flags import add_cluster_flags, refuse_empty_namespace
 from trimtab_operator.cli.common import FINDING, FINE, NO_SPARK, CommandError, add_verb
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.connection import default_namespace
@@ -192,6 +192,7 @@ def watched(arguments: argparse.Namespace) -> tuple[tuple[str, ...], str]:
 
     Raises `CommandError`, `ConnectionSettingsError`.
     """
+    refuse_empty_namespace(arguments)
     found = tuple(dict.fromkeys(arguments.namespace or ()))
     if bool(found) == arguments.all_namespaces:
         raise CommandError("name the namespace of each messaging cluster with -n, or all with -A, and not both")
