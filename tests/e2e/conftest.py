@@ -53,9 +53,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByCluster:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give all tests of this folder their time limit and their order.
 
-    First come all tests of one load manager, then all of the other, then the rest. Settling comes first of each: it
-    measures moves to brokers that have served nothing yet, which cost more. The board comes last: it shows what all
-    tests did.
+    First come all tests of one load manager, then all of the other, then the rest. Settling by rate comes first of
+    each: it measures moves to brokers that have served nothing yet, which cost more. Settling by CPU comes late: while
+    all clusters start, every broker looks busy. The board comes last: it shows what all tests did.
     """
     for item in items:
         if item.path.is_relative_to(HERE):
@@ -69,8 +69,8 @@ def _turn(item: pytest.Item) -> tuple[int, int]:
     callspec = getattr(item, "callspec", None)
     manager = callspec.params.get("load_manager") if callspec is not None else None
     managers = list(LoadManagerKind)
-    run = {"test_settling": 0, "test_board": 2}.get(item.path.stem, 1)
-    return managers.index(manager) if manager in managers else len(managers), run
+    run = {"test_settling": 2 if callspec is not None and callspec.params.get("name") == "cpu" else 0, "test_board": 3}
+    return managers.index(manager) if manager in managers else len(managers), run.get(item.path.stem, 1)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
