@@ -33,7 +33,7 @@ from trimtab_strategies.model import (
     THROUGHPUT_OUT,
     ClusterLoad,
 )
-from trimtab_strategies.model.cluster_load import BoolArray, Brokers, FloatArray, IntArray, somewhere
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray, somewhere
 
 MEBIBYTE = 1048576
 """Bytes in what Pulsar's settings call a megabyte."""
@@ -75,14 +75,14 @@ def measured_percent(usage: FloatArray, limit: FloatArray) -> FloatArray:
     return np.where(limit > 0, percent(usage, limit).astype(np.float64), np.nan)
 
 
-def network_limits(brokers: Brokers) -> FloatArray:
+def network_limits(limit: FloatArray) -> FloatArray:
     """(n, 2) bytes/s in and out that count as 100 % of each broker's network; infinite where they are not known.
 
-    They are not known where all usage is in percent, as with ``resources: Pulsar``. Such a broker has the limit 100 for
-    each resource, and no broker has a memory of 100 bytes.
+    limit: (n, 5) as in `Brokers.limit`. The network's limits are not known where all usage is in percent, as with
+    ``resources: Pulsar``. Such a broker has the limit 100 for each resource, and no broker has a memory of 100 bytes.
     """
-    limit, in_percent = brokers.limit[:, [NETWORK_IN, NETWORK_OUT]], brokers.limit[:, [MEMORY]] == 100  # noqa: PLR2004
-    return np.where((limit > 0) & ~in_percent, limit, np.inf)
+    network, in_percent = limit[:, [NETWORK_IN, NETWORK_OUT]], limit[:, [MEMORY]] == 100  # noqa: PLR2004
+    return np.where((network > 0) & ~in_percent, network, np.inf)
 
 
 def weighted_maximum(percents: npt.NDArray[np.float32], weights: Weights, columns: Sequence[int]) -> FloatArray:

@@ -76,4 +76,4 @@ def test_a_network_has_a_limit_in_bytes_or_none(memory: float, limit: float, exp
     limits = brokers.limit.copy()
     limits[:, 1], limits[:, NETWORK] = memory, limit
 
-    assert network_limits(replace(brokers, limit=limits)).tolist() == [[expected, expected]]
+    assert network_limits(limits).tolist() == [[expected, expected]]

@@ -283,11 +283,11 @@ def _lines(
     fixed = np.zeros(len(there), dtype=bool)
     fixed[[row for row, column in may if program.least[column] > 0]] = True
     free = [(row, column) for row, column in may if not fixed[row]]
-    known, nothing = np.isfinite(network_limits(brokers)[broker]), np.zeros(len(there))
+    known = np.isfinite(network_limits(brokers.limit[[broker]])[0])
     amounts = {
         CPU: cycle.slope[broker] * cycle.work,
-        NETWORK_IN: cycle.wanted[:, 2] if known[0] else nothing,
-        NETWORK_OUT: cycle.wanted[:, 3] if known[1] else nothing,
+        NETWORK_IN: cycle.wanted[:, 2] * known[0],
+        NETWORK_OUT: cycle.wanted[:, 3] * known[1],
     }
     for resource, amount in amounts.items():
         limit, used = float(brokers.limit[broker, resource]), float(brokers.usage[broker, resource])

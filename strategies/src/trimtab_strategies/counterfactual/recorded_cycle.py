@@ -69,7 +69,7 @@ class RecordedCycle:
         most = np.fmax(limit, usage[:, CPU])  # a sample may exceed the limit
         usage[:, CPU] = np.minimum(np.maximum(usage[:, CPU] + self.slope * shift[:, 4], 0), most)
         network = [NETWORK_IN, NETWORK_OUT]
-        bytes_per_second = np.where(np.isfinite(network_limits(brokers)), shift[:, 2:4], 0.0)
+        bytes_per_second = np.where(np.isfinite(network_limits(brokers.limit)), shift[:, 2:4], 0.0)
         usage[:, network] = np.maximum(usage[:, network] + bytes_per_second, 0)
         return replace(brokers, usage=usage, traffic=traffic)
 

@@ -123,7 +123,7 @@ def learned(
         idle=idle,
         doubt=np.minimum(ratios.error, np.abs(slope - ratios.pool)) + ratios.more,
         cores=readings.cores,
-        nic=network_limits(cluster.brokers),
+        nic=network_limits(cluster.brokers.limit),
         message=readings.message,
     )
     for what, values in (("ratio", ratios.ratio), ("count", count), ("information", information), ("drift", drift)):

@@ -52,7 +52,8 @@ class TrimPlacement:
         cost, known = _cost(cluster), [THROUGHPUT_IN, THROUGHPUT_OUT]
         traffic = np.nan_to_num(cluster.bundles.short[bundle, known], posinf=0.0, neginf=0.0)
         usage = cluster.brokers.usage[candidates][:, _RESOURCES] + _steadier(cluster, candidates, cost)
-        limit = np.column_stack([cluster.brokers.limit[:, CPU], network_limits(cluster.brokers)])[candidates]
+        limits = cluster.brokers.limit[candidates]
+        limit = np.column_stack([limits[:, CPU], network_limits(limits)])
         load = np.array([cost * traffic.sum(), *traffic])
         after = np.divide(usage + load, limit, out=np.zeros_like(usage), where=limit > 0)
         busiest = np.nan_to_num(after).max(axis=1)
