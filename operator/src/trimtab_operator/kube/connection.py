@@ -212,12 +212,16 @@ def _files(path: str) -> dict[str, Any]:
     return {part: text for part, text in found.items() if text}
 
 
+_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
+"""Errors for values of a kubeconfig of a wrong type, such as a number as the server."""
+
+
 @contextmanager
 def _readable(part: str) -> Iterator[None]:
     """Raise `ConnectionSettingsError` if the block finds that a kubeconfig is none."""
     try:
         yield
-    except (yaml.YAMLError, OSError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, OSError, *_MALFORMED) as error:
         raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error
 
 
@@ -231,10 +235,6 @@ def _kubeconfig_path(given: str | None) -> str:
             f"no Kubernetes API server found: this is not a pod, and there is no {path}; set KUBECONFIG or --kubeconfig"
         )
     return path
-
-
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
-"""Errors of `kubernetes.aio` for values of a wrong type, such as a number as the server."""
 
 
 async def _load(configuration: Any, path: str | None, context: str | None) -> None:

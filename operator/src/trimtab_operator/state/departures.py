@@ -123,7 +123,8 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     """The rolling restart of one StatefulSet."""
     newest = _newest(members)
     updated = [m for m in members if m.revision == newest]
-    old = [m for m in members if m.revision != newest] if _goes_on(members, updated, now) else []
+    others = [m for m in members if m.revision != newest]
+    old = others if _goes_on(updated, others, now) else []
     young = frozenset(m.broker for m in members if m.pod.ready and now - m.pod.since < SETTLES)
     under_way = old or [m for m in members if m.pod.deleted or _starts(m.pod, now)]
     if not under_way or now - max(_known(m.pod.since) for m in members) > STALLS:
@@ -139,9 +140,9 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     )
 
 
-def _goes_on(members: list[Member], updated: list[Member], now: float) -> bool:
+def _goes_on(updated: list[Member], others: list[Member], now: float) -> bool:
     """Whether an updated pod, or the one that is updated next, changed lately. Other pods may restart at any time."""
-    following = max((m for m in members if m not in updated), key=lambda m: m.ordinal, default=None)
+    following = max(others, key=lambda m: m.ordinal, default=None)
     concerned = updated if following is None else [*updated, following]
     return bool(updated) and now - max(_known(m.pod.since) for m in concerned) <= STALLS
 
