@@ -45,6 +45,12 @@ def fake() -> Iterator[FakePrometheus]:
 
 
 @pytest.fixture
+def state_folder(sources: PolicySources, request: pytest.FixtureRequest) -> Path:
+    """The folder of the state of the policy that `observing` opens."""
+    return Path(sources.history_dir, "state", "tests", request.node.originalname)
+
+
+@pytest.fixture
 def observing(sources: PolicySources, request: pytest.FixtureRequest) -> Callable[[str], LoadSource]:
     """Opens a source with a history of the test's own."""
 

@@ -17,7 +17,7 @@ from trimtab_strategies.model import CPU
 
 @on_both
 def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
-    fake: FakePrometheus, observing: Observing, sources: PolicySources
+    fake: FakePrometheus, observing: Observing, state_folder: Path
 ) -> None:
     source = observing(fake.url)
     snapshot(source)
@@ -29,8 +29,7 @@ def test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing(
     assert seen.brokers.trusted.tolist() == [True, False]
     assert seen.quality.doubts["broker-b"].text == "not measured any more; newest sample 10 s old"
     assert not [query for query in fake.queries if "bundle" in query["query"]]
-    folder = "tests/test_brokers_alone_are_read_without_asking_for_bundles_and_leave_nothing"
-    assert len(list(Path(sources.history_dir, "state", folder).glob("brokers/*.parquet"))) == 1
+    assert len(list(state_folder.glob("brokers/*.parquet"))) == 1
 
 
 def test_brokers_alone_of_a_server_that_is_down_fail_with_its_name(observing: Observing) -> None:

@@ -12,19 +12,22 @@ import pytest
 
 from fake_prometheus import FakePrometheus, add_bundle
 from pipeline_clusters import AT, FIRST, TWO_BROKERS, Observing, cut_short, on_both, snapshot
-from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_strategies.model import RATE_IN
 
 
-def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
-    fake: FakePrometheus, sources: PolicySources, observing: Observing
-) -> None:
-    source = observing(fake.url)
+def damaged(source: LoadSource, state_folder: Path) -> Path:
+    """Run two cycles, and damage the state of the second. Returns where the next cycle sets it aside."""
     snapshot(source)
     snapshot(source, AT + 60)
-    name = "test_a_damaged_state_is_set_aside_and_the_cycle_goes_on"
-    aside = cut_short(Path(sources.history_dir, "state/tests", name))
+    return cut_short(state_folder)
+
+
+def test_a_damaged_state_is_set_aside_and_the_cycle_goes_on(
+    fake: FakePrometheus, observing: Observing, state_folder: Path
+) -> None:
+    aside = damaged(observing(fake.url), state_folder)
     assert snapshot(observing(fake.url), AT + 120).bundles.short[0, RATE_IN] == 10.0
     assert aside.exists()
 
@@ -63,18 +66,16 @@ def test_a_full_disk_costs_the_history_not_the_cycle_and_is_reported_once(
 
 
 def test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can(
-    fake: FakePrometheus, observing: Observing, sources: PolicySources
+    fake: FakePrometheus, observing: Observing, state_folder: Path
 ) -> None:
-    name = "test_a_history_that_cant_be_used_is_reported_and_used_again_once_it_can"
-    way = Path(sources.history_dir, "state", "tests", name)
-    way.parent.mkdir(exist_ok=True, parents=True)
-    way.write_text("in the way")
+    state_folder.parent.mkdir(exist_ok=True, parents=True)
+    state_folder.write_text("in the way")
     source = observing(fake.url)
     told = source.observe(TWO_BROKERS, AT).result(timeout=120)
     assert told.load.brokers.trusted.all()
     assert told.unwritten is not None
     assert "Not a directory" in told.unwritten
-    way.unlink()
+    state_folder.unlink()
     assert source.observe(TWO_BROKERS, AT + 60).result(timeout=120).unwritten == ""
 
 
@@ -91,13 +92,10 @@ def test_a_history_that_was_removed_is_written_again(
 
 @on_both
 def test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all(
-    fake: FakePrometheus, observing: Observing, sources: PolicySources
+    fake: FakePrometheus, observing: Observing, state_folder: Path
 ) -> None:
     source = observing(fake.url)
-    snapshot(source)
-    snapshot(source, AT + 60)
-    name = "test_a_state_damaged_between_two_cycles_costs_one_cycle_not_all"
-    aside = cut_short(Path(sources.history_dir, "state/tests", name))
+    aside = damaged(source, state_folder)
     with pytest.raises(SourceUnavailableError):
         snapshot(source, AT + 120)
     assert snapshot(source, AT + 180).bundles.short[0, RATE_IN] == 10.0
