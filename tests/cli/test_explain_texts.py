@@ -53,8 +53,6 @@ def held(hold: str) -> Answer | None:
             found = moving_bundle(name, "a", "b")
         case "cooling down":
             found = bundle(name, "a", reason="Overloaded", assigned_at=NOW - 600)
-        case "quarantined":
-            facts = replace(facts, quarantine={name: NOW + 3900})
         case "paused":
             facts = replace(facts, paused=True)
         case "overlapping":
@@ -136,10 +134,7 @@ SITUATIONS: dict[str, Callable[[], Answer | None]] = {
         decided(HOT_OF_FOUR), largest(decided(HOT_OF_FOUR), "a", Reason.NOT_CHOSEN), "a"
     ).why_not("c"),
     "a bundle on a level broker": lambda: held(""),
-    **{
-        f"a bundle {hold}": partial(held, hold)
-        for hold in ("pinned", "in flight", "cooling down", "quarantined", "overlapping")
-    },
+    **{f"a bundle {hold}": partial(held, hold) for hold in ("pinned", "in flight", "cooling down", "overlapping")},
     "a bundle under a pause": partial(held, "paused"),
     "a bundle that a person moved": partial(moved_by_a_person, "back"),
     "a bundle that a person pinned elsewhere": partial(moved_by_a_person, "pinned"),

@@ -93,17 +93,19 @@ def test_status_says_whether_plans_are_acted_upon_and_shows_trouble_while_it_las
     def condition(kind: str, status: str) -> dict[str, str]:
         return {"type": kind, "status": status, "reason": f"Why{kind}", "message": "words"}
 
-    told = [condition(kind, "False") for kind in ("Ready", "Acting", "Flapping", "RightSized")]
+    told = [condition(kind, "False") for kind in ("Ready", "Acting", "RightSized")]
     policy = {
         "metadata": {"name": "main"},
         "spec": {},
-        "status": {"conditions": [*told, condition("CompetingBalancer", "True")]},
+        "status": {
+            "conditions": [*told, *(condition(kind, "True") for kind in ("CompetingBalancer", "HistoryWritable"))]
+        },
     }
     print_one(as_data(policy))
 
     shown = capsys.readouterr().out
     assert all(f"Why{word}: words" in shown for word in ("Ready", "Acting", "CompetingBalancer", "RightSized"))
-    assert "Flapping" not in shown
+    assert "HistoryWritable" not in shown
 
 
 def test_status_of_a_level_cluster_proposes_nothing_and_shows_it_as_it_is(run_policy: RunPolicy, verb: Verb) -> None:

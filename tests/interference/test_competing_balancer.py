@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock, Mock
+
 import pytest
 from hypothesis import given, strategies as st
 
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from records import ownership_change
-from trimtab_operator.interference.controller import quarantined
-from trimtab_operator.resources.bundle import RELEASE
-from trimtab_operator.state.competing_balancer import FIRST_RETREAT, LONGEST_RETREAT, Competition
-from trimtab_operator.state.ownership_changes import ChangeKind
+from trimtab_operator.interference.controller import InterferenceController
+from trimtab_operator.kube.client import ApiUnavailableError
+from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
+from trimtab_operator.state.competing_balancer import FIRST_RETREAT, LONGEST_RETREAT, NO_COMPETITION, Competition
+from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChanges
 from trimtab_operator.state.strategy_state import PolicyState
+from trimtab_operator.status.publisher import StatusPublisher
 
 HOUR = 3600.0
 
 
-def test_neither_quarantine_nor_retreat_outlasts_its_limit_when_the_clock_is_set_back() -> None:
-    assert quarantined({"b": 5000.0}, {}, 700.0, 100.0, []) == {"b": 700.0}
+def test_no_retreat_outlasts_its_limit_when_the_clock_is_set_back() -> None:
     assert not Competition((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT - 1)
     assert Competition((), 1e9, 1).retreating(1e9 - LONGEST_RETREAT)
 
@@ -54,9 +61,9 @@ def test_what_was_moved_before_a_retreat_and_is_reverted_during_it_makes_no_seco
     assert competition.retreats == 1
 
 
-@given(st.dictionaries(st.text(max_size=5), st.floats(0, 1e10)), st.lists(st.floats(0, 1e10), max_size=5))
-def test_quarantine_and_fight_survive_a_restart(quarantine: dict[str, float], undone: list[float]) -> None:
-    before = PolicyState(quarantine=quarantine, competition=Competition(tuple(undone), 5.0, 2))
+@given(st.lists(st.floats(0, 1e10), max_size=5))
+def test_a_fight_survives_a_restart(undone: list[float]) -> None:
+    before = PolicyState(competition=Competition(tuple(undone), 5.0, 2))
 
     assert PolicyState.from_json(before.to_json()) == before
 
@@ -85,6 +92,41 @@ async def settled(env: PolicyEnvironment) -> None:
     await env.land()
     await env.reconcile(after=1)
     await env.land()
+
+
+def interference(api: object, publisher: object) -> InterferenceController:
+    """The controller of a policy whose cluster has only these parts."""
+    cluster: Any = SimpleNamespace(
+        api=api,
+        namespace="messaging",
+        stores=SimpleNamespace(bundles=SimpleNamespace(items={})),
+        ownership_changes=OwnershipChanges(lambda _: True),
+        metrics=Mock(),
+        now=lambda: 1000.0,
+    )
+    return InterferenceController(cluster, "main", cast("StatusPublisher", publisher))
+
+
+def attended(controller: InterferenceController, state: PolicyState, policy: Mapping[str, Any]) -> PolicyState:
+    settings = SimpleNamespace(paused=False, max_undone_moves=10)
+    run: Any = SimpleNamespace(state=state, settings=settings)
+    return asyncio.run(controller.attend(run, policy))
+
+
+def test_the_end_of_a_pause_counts_even_if_the_round_in_which_it_is_taken_fails() -> None:
+    meta = {"namespace": "messaging", "name": "main", "uid": "u", "resourceVersion": "1"}
+    released = {"metadata": {**meta, "annotations": {RELEASE_ANNOTATION: "true"}}}
+    api = SimpleNamespace(get=AsyncMock(return_value=released), patch=AsyncMock())
+    publisher = SimpleNamespace(event=AsyncMock(side_effect=[ApiUnavailableError("no answer"), None]))
+    controller, pausing = interference(api, publisher), PolicyState(competition=Competition((), 1500.0, 1))
+
+    with pytest.raises(ApiUnavailableError):
+        attended(controller, pausing, released)
+    assert attended(controller, pausing, {"metadata": meta}).competition == NO_COMPETITION
+    assert api.patch.await_count == 1
+
+    attended(controller, PolicyState(), {"metadata": meta})
+    assert attended(controller, pausing, {"metadata": meta}) == pausing, "a later pause is not ended by this release"
 
 
 @pytest.mark.apiserver
@@ -152,7 +194,10 @@ def test_any_client_that_writes_over_its_desired_owners_makes_the_policy_advise_
 @pytest.mark.apiserver
 def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
-        policy, undo = env.path("balancingpolicies", "main"), {"metadata": {"annotations": {RELEASE: "true"}}}
+        policy, undo = (
+            env.path("balancingpolicies", "main"),
+            {"metadata": {"annotations": {RELEASE_ANNOTATION: "true"}}},
+        )
 
         await env.reconcile()
         names = await overwrite(env)
@@ -162,7 +207,7 @@ def test_a_person_ends_a_retreat_and_the_next_one_is_as_short_as_the_first(run_p
         env.rest.patch(policy, undo)
         await env.reconcile(after=1)
         assert env.condition("CompetingBalancer") == ("False", "Alone")
-        assert RELEASE not in env.policy()["metadata"].get("annotations", {})
+        assert RELEASE_ANNOTATION not in env.policy()["metadata"].get("annotations", {})
         assert "Released" in {reason for reason, _ in env.events()}
         assert env.memory()["fight"] == [[], 0.0, 0]
 
@@ -182,14 +227,14 @@ def test_only_the_word_true_ends_a_retreat(run_policy: RunPolicy) -> None:
         await env.reconcile()
         await overwrite(env)
         note = env.message("CompetingBalancer")
-        assert f'{RELEASE}="true"' in note
+        assert f'{RELEASE_ANNOTATION}="true"' in note
 
-        annotations = {RELEASE: "false"}
+        annotations = {RELEASE_ANNOTATION: "false"}
         env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": annotations}})
         await env.reconcile(after=1)
 
         assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
-        assert env.policy()["metadata"]["annotations"][RELEASE] == "false"
+        assert env.policy()["metadata"]["annotations"][RELEASE_ANNOTATION] == "false"
 
     run_policy(HOT, scenario, **eager(maxUndoneMoves=1, coolDown="1s"))
 
@@ -207,3 +252,43 @@ def test_a_retreat_that_a_lower_limit_brings_about_is_reported_without_an_exampl
         assert any(reason == "CompetingBalancer" for reason, _ in env.events())
 
     run_policy(HOT, scenario, **eager(maxUndoneMoves=2, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_a_condition_of_an_earlier_operator_ends_when_nothing_is_remembered_of_it(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        await overwrite(env)
+        assert env.condition("CompetingBalancer") == ("True", "CompetingBalancer")
+
+        env.restart()
+        await env.reconcile(after=7 * HOUR)  # no operator ran while the retreat ended
+        assert env.condition("CompetingBalancer") == ("False", "Alone")
+
+        env.edit(interval="50s")
+        await env.reconcile(after=1)
+        conditions = {c["type"]: c["observedGeneration"] for c in env.status()["conditions"]}
+        assert conditions["CompetingBalancer"] == env.policy()["metadata"]["generation"]
+
+    run_policy(HOT, scenario, **eager(maxUndoneMoves=1, coolDown="1s"))
+
+
+@pytest.mark.apiserver
+def test_a_bundle_that_another_client_brings_back_moves_again_after_its_cool_down(run_policy: RunPolicy) -> None:
+    """Its cool-down keeps it, and after `maxUndoneMoves` the policy stands down. Nothing else holds the bundle."""
+
+    async def scenario(env: PolicyEnvironment) -> None:
+        await env.reconcile()
+        moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
+        await env.land()
+        await env.reconcile(after=1)
+        env.rest.patch(env.path("bundles", moved, "status"), {"status": {"owner": "a", "state": "Owned"}})
+        await env.reconcile(after=5)
+        await env.land()
+        await env.cycle()
+        assert env.desired_owners()[moved] == "a"
+
+        await env.reconcile(after=2000)
+        assert env.desired_owners()[moved] != "a"
+
+    run_policy(HOT, scenario)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from records import bundle, moving_bundle, ownership_change
-from trimtab_operator.interference.controller import flapping
+from records import bundle, moving_bundle
 from trimtab_operator.state.competing_balancer import owner_written
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChanges
 
@@ -86,7 +85,7 @@ def test_each_further_batch_within_the_hour_counts_once() -> None:
     assert overruled(ownership_changes, "e", "f", at=5000) == [ChangeKind.OVERRULED] * 2
 
 
-def test_a_bundle_that_a_lost_broker_leaves_behind_neither_flaps_nor_fights() -> None:
+def test_a_bundle_that_a_lost_broker_leaves_behind_is_no_contest() -> None:
     assert kinds(seen(bundle(), bundle(serving="z", resource_version="8"), lost="x")) == []
 
 
@@ -95,7 +94,7 @@ def test_what_upkeep_or_a_drain_moves_does_not_count_as_a_change_of_owner(reason
     housed = bundle(owner="z", assigned_owner="z", reason=reason, generation=4, resource_version="9")
     ownership_changes = seen(bundle(), housed)
 
-    assert (kinds(ownership_changes), ownership_changes.history("b")) == ([], ())
+    assert kinds(ownership_changes) == []
 
 
 def test_a_child_that_a_policy_placed_and_that_goes_back_is_reverted() -> None:
@@ -115,10 +114,7 @@ def test_a_person_may_move_a_bundle_back_and_forth() -> None:
     ownership_changes = seen(bundle(), there, back)
 
     assert kinds(ownership_changes) == [ChangeKind.DESIRED, ChangeKind.DESIRED]
-    assert flapping(ownership_changes.history("b"), 1800) == ""
-    assert (
-        flapping([ownership_change("x", "y", 0), ownership_change("y", "x", 60, ChangeKind.DESIRED)], 1800) != ""
-    )  # that was the policy's move
+    assert [change.taken for change in ownership_changes.manual_moves(lambda _: True, -1.0)] == ["y", "x"]
 
 
 def test_a_move_of_a_person_is_theirs_also_once_it_is_noted() -> None:
@@ -127,13 +123,13 @@ def test_a_move_of_a_person_is_theirs_also_once_it_is_noted() -> None:
     assert kinds(seen(bundle(), noted)) == [ChangeKind.DESIRED]
 
 
-def test_changes_of_yesterday_are_forgotten() -> None:
-    ownership_changes = seen(bundle(), bundle(serving="z", resource_version="8"))
+def test_a_person_s_moves_of_yesterday_are_forgotten() -> None:
+    ownership_changes = seen(bundle(), bundle(owner="y", assigned_owner="x", generation=4, resource_version="8"))
     ownership_changes.take(lambda _: True, 100.0)
-    assert ownership_changes.history("b")
+    assert ownership_changes.manual_moves(lambda _: True, -1.0)
 
     ownership_changes.take(lambda _: True, 25 * HOUR)
-    assert not ownership_changes.history("b")
+    assert not ownership_changes.manual_moves(lambda _: True, -1.0)
 
 
 def test_the_writer_of_the_owner_is_read_from_the_managed_fields() -> None:

@@ -116,13 +116,13 @@ def test_what_does_not_count_is_named_in_one_line(tmp_path: Path) -> None:
         "brokers: {podLabels: {app: pulsar}}",
         "interval: 90s",
         "paused: true",
-        "limits: {quarantine: 1h, maxMovesPerBroker: 3}",
+        "limits: {maxUndoneMoves: 9, maxMovesPerBroker: 3}",
         "budget: {movesPerBundlePerDay: 3, adaptivePace: false}",
     )
 
     assert who.notes == (
         "policy balance: the scenario replaces brokers and source; "
-        "not simulated: paused, budget.adaptivePace, limits.quarantine; "
+        "not simulated: paused, budget.adaptivePace, limits.maxUndoneMoves; "
         "interval 90s counts as 120s, as a round is a minute"
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from plan_clusters import HOT_NONE_EMPTY
@@ -46,19 +44,15 @@ def test_the_gate_is_that_of_the_cycle(run_policy: RunPolicy, spec: dict[str, ob
 
 
 def test_the_snapshot_is_complete_for_both(run_policy: RunPolicy) -> None:
-    """Quarantine and distrust are part of it: a broker that Pulsar contradicts is not trusted by a preview either."""
+    """Distrust is part of it: a broker that Pulsar contradicts is not trusted by a preview either."""
 
     async def scenario(env: PolicyEnvironment) -> None:
-        full, name = next(iter(env.names.items()))
-        state = await env.loop.memory.recall()
-        await env.loop.memory.keep(replace(state, quarantine={name: env.clock + 3600}))
         env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar:8080")
         env.cluster.link.cross_check.compared["a"] = Compared(shown=9000.0, reported=0.0, at=200.0, odd=4)
 
         foreseen = await preview(env.cluster, "main")
 
         load = foreseen.snapshot.load
-        assert load.withheld == {full: Reason.QUARANTINED}
         assert [load.brokers.trusted[load.brokers.index[broker]] for broker in "abc"] == [False, True, True]
         assert load.quality.doubts["a"].reason is Reason.UNTRUSTED
 

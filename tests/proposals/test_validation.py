@@ -43,11 +43,6 @@ def env(found: Any = bundle(), space: Any = None, moved: int = 0, **brokers: Any
     return ValidationContext(records, SETTINGS, {name: one for name, one in there.items() if one}, moved)
 
 
-@pytest.mark.parametrize("reason", [Reason.DRAINED, Reason.ROLLING_OUT])
-def test_what_flapped_still_leaves_a_broker_that_is_to_be_empty(reason: Reason) -> None:
-    assert obstacle(replace(MOVE, reason=reason), "b", replace(env(), quarantine={"b": 0.0})) is None
-
-
 def test_a_bundle_that_must_stay_may_be_split_where_it_is() -> None:
     stay = replace(MOVE, destination=MOVE.source)
 
@@ -82,7 +77,6 @@ IN_THE_WAY: dict[str, tuple[ValidationContext, Reason, str]] = {
     "it is on its way elsewhere": (env(moving_bundle(destination="z")), Reason.IN_FLIGHT, "on its way to z"),
     "it is pinned": (env(bundle(pinned=True)), Reason.PINNED, "pinned it to x"),
     "it is divided": (env(bundle(state="Splitting")), Reason.SPLITTING, "being split"),
-    "it flapped": (replace(env(), quarantine={"b": 0.0}), Reason.QUARANTINED, "is quarantined"),
     "its namespace stays": (
         env(space=topic_namespace(policy=NamespacePolicy(unload=False))),
         Reason.EXCLUDED,

@@ -87,14 +87,14 @@ def test_pinned_and_excluded_bundles_stay_and_are_named() -> None:
     assert drawn.bundles.names[0] in next(h.detail for h in made.held_back if h.reason is Reason.PINNED and h.subject)
 
 
-def test_cool_down_and_quarantine_and_missing_figures_do_not_keep_a_bundle_on_a_drained_broker() -> None:
+def test_cool_down_and_a_spent_budget_and_missing_figures_do_not_keep_a_bundle_on_a_drained_broker() -> None:
     drawn = with_bundles(cluster(a=0.3, b=0.3, c=0.3), last_unload={0: NOW - 1})
     short = drawn.bundles.short.copy()
     short[1] = np.nan
     drawn = replace(drawn, bundles=replace(drawn.bundles, short=short))
-    quarantined = replace(drawn, withheld={drawn.bundles.names[2]: Reason.QUARANTINED})
+    withheld = replace(drawn, withheld={drawn.bundles.names[2]: Reason.DISRUPTION_BUDGET})
 
-    assert len(drained(quarantined, "a").moves) == 4
+    assert len(drained(withheld, "a").moves) == 4
 
 
 def test_what_is_moving_already_is_left_to_land() -> None:

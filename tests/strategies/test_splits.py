@@ -256,7 +256,7 @@ def test_no_load_goes_from_a_broker_that_is_not_trusted_to_one_that_is() -> None
 
 def test_a_bundle_that_balancing_leaves_alone_is_not_split_either() -> None:
     drawn = with_bundles(cluster(a=0.8, b=0.1), pinned={})
-    withheld = {drawn.bundles.names[1]: Reason.QUARANTINED, "gone": Reason.QUARANTINED}
+    withheld = {drawn.bundles.names[1]: Reason.DISRUPTION_BUDGET, "gone": Reason.DISRUPTION_BUDGET}
 
     assert np.flatnonzero(~splittable_bundles(replace(drawn, withheld=withheld))).tolist() == [1]
 

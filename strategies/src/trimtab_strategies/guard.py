@@ -323,7 +323,6 @@ def _bundles_held_back(sheddable: Verdict, limits: MoveLimits) -> list[HeldBack]
     words = {
         Reason.PINNED: "pinned to their owner",
         Reason.IN_FLIGHT: "still moving",
-        Reason.QUARANTINED: "returned several times: left alone for a while",
         Reason.DISRUPTION_BUDGET: "whose move exceeds what a disruption budget has left",
         Reason.LAST_PRIORITY: "in namespaces with the priority Last",
         Reason.COOL_DOWN: f"moved less than {as_duration(limits.cool_down)} ago",

@@ -138,7 +138,6 @@ class ChaosCluster:
             "coolDown": "2s",
             "moveTimeout": "4s",
             "lostAfter": "3s",
-            "quarantine": "5s",
             "maxUndoneMoves": 1000,
             "maxLostBrokersPercent": 50,
             "minTrustedBrokersPercent": 50,

@@ -146,7 +146,6 @@ def _memory() -> list[bytes]:
         "moves": [[NOW - 60, 3]],
         "epoch": 2,
         "of": ["Trim", "LeastResourceUsageWithWeight", ""],
-        "quarantine": {"t/n/0x00000000_0x80000000": NOW},
         "fight": [[NOW], 0.0, 1],
     }
     return [json.dumps(memory).encode()]

@@ -196,7 +196,7 @@ class SmallCluster:
             "brokers": {"podLabels": POD_LABELS},
             "source": {"prometheus": {"url": self.proxy.url, "window": "4s", "maxAge": "6s", "timeout": "3s"}},
             **manifests.eager_strategies(),
-            "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s", "quarantine": "1s"},
+            "limits": {"coolDown": "1s", "moveTimeout": "4s", "lostAfter": "3s"},
         }
         limits = {**base["limits"], **spec.pop("limits", {})}
         policy = manifests.policy(POLICY, **{**base, **spec, "limits": limits})

@@ -26,7 +26,7 @@ FROM_SCENARIO = ("brokers", "source")
 
 NOT_SIMULATED = (
     *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget.adaptivePace"),
-    *("limits.quarantine", "limits.maxUndoneMoves", "limits.maxMovesInFlight"),
+    *("limits.maxUndoneMoves", "limits.maxMovesInFlight"),
     *("limits.moveTimeout", "limits.lostAfter", "limits.forgetAfter"),
 )
 """Fields of a policy that have no effect in a simulation."""

@@ -283,5 +283,5 @@ class DecisionRecord(Status):
         return found
 
 
-_OF_ITS_OWN = frozenset({Reason.PINNED, Reason.QUARANTINED, Reason.EXCLUDED, Reason.NO_LOAD_DATA, Reason.SOLE_BUNDLE})
+_OF_ITS_OWN = frozenset({Reason.PINNED, Reason.EXCLUDED, Reason.NO_LOAD_DATA, Reason.SOLE_BUNDLE})
 """Permanent reasons why a bundle stays. They don't depend on the size of other bundles."""

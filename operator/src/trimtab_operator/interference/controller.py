@@ -1,20 +1,19 @@
 """Detects other clients that move a policy's bundles.
 
-It quarantines flapping bundles. A policy whose moves another balancer reverts stands down: it only shows its plans for
-a while.
+A policy whose moves another balancer reverts stands down: it only shows its plans for a while.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
-from trimtab_operator.kube.conditions import set_condition, timestamp
-from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.kube.conditions import set_condition
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
+from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
 from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.budget_left import full_name
 from trimtab_operator.state.cluster import ClusterState
@@ -30,50 +29,7 @@ from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher
-from trimtab_strategies.model import Reason, counted, some
-
-OFTEN = 3
-"""Number of owner changes within the cool-down that make a bundle flapping, whichever brokers it moves to."""
-
-MOST_QUARANTINED = 1000
-"""Maximum number of quarantined bundles. If there are more, those whose quarantine ends first are dropped."""
-
-
-def flapping(history: Sequence[OwnershipChange], cool_down: float) -> str:
-    """Why a bundle with this history (oldest first) flaps; empty when it does not.
-
-    cool_down: the policy's, in seconds. Within it the policy moves no bundle twice, so another client must have moved a
-    bundle that flaps. Changes by people alone are not flapping.
-    """
-    if not history:
-        return ""
-    last = history[-1]
-    recent = [change for change in history if last.at - change.at <= cool_down]
-    if all(change.kind is ChangeKind.DESIRED for change in recent):
-        return ""
-    if back := next((change for change in recent[:-1] if change.left == last.taken), None):
-        return f"came back to {last.taken} {last.at - back.at:.0f} s after it had left"
-    return f"changed its owner {len(recent)} times in {last.at - recent[0].at:.0f} s" if len(recent) >= OFTEN else ""
-
-
-def quarantined(
-    before: Mapping[str, float], flapped: Iterable[str], until: float, now: float, gone: Iterable[str]
-) -> dict[str, float]:
-    """Ends of quarantines (epoch seconds) by bundle: those of `flapped`, and those in `before` that are not over.
-
-    gone: bundles that a person released, or that were deleted. A quarantine in `before` that would last past `until`
-    ends at `until`: the policy's quarantine is shorter now, or the clock was set back.
-    """
-    kept = {bundle: min(end, until) for bundle, end in before.items() if end > now}
-    kept |= dict.fromkeys(flapped, until)
-    for bundle in gone:
-        kept.pop(bundle, None)
-    return dict(sorted(kept.items(), key=lambda item: (item[1], item[0]))[-MOST_QUARANTINED:])
-
-
-def owner_changes(changes: Iterable[OwnershipChange]) -> set[str]:
-    """The bundles whose owner changed."""
-    return {change.bundle for change in changes if change.kind not in {ChangeKind.OVERRULED, ChangeKind.OVERWRITTEN}}
+from trimtab_strategies.model import Reason
 
 
 async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
@@ -89,7 +45,7 @@ async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
         now = await api.get(POLICIES, namespace, name)
         if now["metadata"]["uid"] != uid or not _released(now):
             return False
-        meta = {"resourceVersion": now["metadata"]["resourceVersion"], "annotations": {RELEASE: None}}
+        meta = {"resourceVersion": now["metadata"]["resourceVersion"], "annotations": {RELEASE_ANNOTATION: None}}
         await api.patch(POLICIES, namespace, name, {"metadata": meta})
     except (ConflictError, NotFoundError):
         return False
@@ -97,11 +53,8 @@ async def take_release(api: Api, policy: Mapping[str, Any]) -> bool:
 
 
 def _released(policy: Mapping[str, Any]) -> bool:
-    return (policy["metadata"].get("annotations") or {}).get(RELEASE) == "true"
+    return (policy["metadata"].get("annotations") or {}).get(RELEASE_ANNOTATION) == "true"
 
-
-SHOWN = 20
-"""Maximum number of quarantined bundles in the policy's status."""
 
 AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRULED})
 """Kinds of changes that the metric `trimtab_external_moves_total` does not count."""
@@ -109,18 +62,16 @@ AS_DESIRED = frozenset({ChangeKind.MOVED, ChangeKind.DESIRED, ChangeKind.OVERRUL
 
 @dataclass(slots=True)
 class InterferenceController:
-    """Detects interference with one policy, and reports each bundle and each competition once.
+    """Detects interference with one policy, and reports each competition once.
 
-    _released: bundles that a person released. _resumed: whether a person requested that the policy acts again. The
-    annotation of such a request is removed as soon as it is read. So `_released` is kept until the policy's state no
-    longer has quarantines of these bundles, and `_resumed` until it no longer has a competition.
+    _resumed: whether a person requested that the policy acts again. The annotation of such a request is removed as soon
+    as it is read. So `_resumed` is kept until the policy's state no longer has a competition.
     """
 
     cluster: ClusterState
     policy: str
     publisher: StatusPublisher
-    _reported: tuple[Mapping[str, float], float, int] | None = None
-    _released: set[str] = field(default_factory=set)
+    _reported: tuple[float, int] | None = None
     _resumed: bool = False
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
@@ -130,7 +81,6 @@ class InterferenceController:
         before any change is taken.
         """
         remembered, settings, now = run.state, run.settings, self.cluster.now()
-        gone = await self._released_bundles(remembered.quarantine)
         still = self._resumed and remembered.competition != NO_COMPETITION
         self._resumed = await take_release(self.cluster.api, policy) or still
         changes = self.cluster.ownership_changes.take(lambda bundle: self.cluster.cares(self.policy, bundle), now)
@@ -139,14 +89,11 @@ class InterferenceController:
         for kind, count in Counter(change.kind for change in changes if change.kind not in AS_DESIRED).items():
             self.cluster.metrics.external_moves.labels(self.policy, kind.value).inc(count)
         await self._pay(changes, settings)
-        flapped = self._flapped(changes, settings.limits.cool_down, remembered.quarantine)
-        kept = quarantined(remembered.quarantine, flapped, now + settings.quarantine, now, gone)
         competition = (
             NO_COMPETITION if self._resumed else remembered.competition.after(changes, settings.max_undone_moves, now)
         )
-        await self._publish_events(flapped, competition, remembered.competition, changes)
-        same = kept == remembered.quarantine and competition == remembered.competition
-        return remembered if same else replace(remembered, quarantine=kept, competition=competition)
+        await self._publish_events(competition, remembered.competition, changes)
+        return remembered if competition == remembered.competition else replace(remembered, competition=competition)
 
     async def _pay(self, changes: Sequence[OwnershipChange], settings: Settings) -> None:
         """Charge moves by people to the budgets. No budget holds them back, but less is left for the policy."""
@@ -160,40 +107,9 @@ class InterferenceController:
                 requests.append(MoveRequest(before, full, change.left, change.taken, Reason.ADMIN))
         await admit(self.cluster, settings, requests)
 
-    def _flapped(
-        self, changes: Sequence[OwnershipChange], cool_down: float, known: Mapping[str, float]
-    ) -> dict[str, str]:
-        """Why each bundle flaps now, by name; without those that are in quarantine already."""
-        histories = {
-            name: self.cluster.ownership_changes.history(name) for name in owner_changes(changes) - known.keys()
-        }
-        found = {name: flapping(history, cool_down) for name, history in sorted(histories.items())}
-        return {name: what for name, what in found.items() if what}
-
-    async def _released_bundles(self, quarantine: Mapping[str, float]) -> list[str]:
-        """The quarantined bundles that are deleted, or that a person released. Removes the annotation of a release."""
-        bundles = self.cluster.stores.bundles.items
-        self._released &= quarantine.keys()
-        for name in [name for name in quarantine if name in bundles and bundles[name].released]:
-            body = {"metadata": {"annotations": {RELEASE: None}}}
-            try:
-                await self.cluster.api.patch(BUNDLES, self.cluster.namespace, name, body)
-            except NotFoundError:
-                continue
-            self._released.add(name)
-            self.cluster.ownership_changes.forget(name)
-        return [*self._released, *(name for name in quarantine if name not in bundles)]
-
     async def _publish_events(
-        self,
-        flapped: Mapping[str, str],
-        competition: Competition,
-        before: Competition,
-        changes: Sequence[OwnershipChange],
+        self, competition: Competition, before: Competition, changes: Sequence[OwnershipChange]
     ) -> None:
-        if flapped:
-            shown = some([f"{name} {what}" for name, what in flapped.items()], between="; ")
-            await self.publisher.event("Warning", str(Reason.QUARANTINED), f"quarantined: {shown}")
         if competition.retreats and competition.until != before.until:
             last = next((change for change in reversed(changes) if change.kind in UNDOING), None)
             reason, note = str(Reason.COMPETING_BALANCER), await self._competitor(last, competition)
@@ -220,45 +136,30 @@ class InterferenceController:
         return f"its moves are undone, last when {what}: leave spec.owner out of what {writer} applies; {until}"
 
     async def publish(self, run: PolicyRun, policy: Mapping[str, Any]) -> None:
-        """Write the conditions and the list of quarantined bundles, when they changed.
+        """Write the condition, when it changed.
 
         Nothing is written for a policy without interference. policy: as read; its status may report interference that
         an earlier process saw. Raises `ApiError`.
         """
-        kept, competition, now = run.state.quarantine, run.state.competition, self.cluster.now()
-        self.cluster.metrics.quarantined.labels(self.policy).set(len(kept))
+        competition, now = run.state.competition, self.cluster.now()
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
-        if self._reported is None and not (kept or until or _reports_interference(policy)):
+        if self._reported is None and not (until or _reports_competition(policy)):
             return
-        if (news := (kept, until, generation)) != self._reported:
-            await self.publisher.status(lambda previous: _status(previous, kept, competition, now, generation))
+        if (news := (until, generation)) != self._reported:
+            await self.publisher.status(lambda previous: _status(previous, competition, now, generation))
             self._reported = news
 
 
-def _reports_interference(policy: Mapping[str, Any]) -> bool:
-    """Whether the status of a policy reports interference, even if it is over."""
+def _reports_competition(policy: Mapping[str, Any]) -> bool:
+    """Whether the status of a policy reports a competing balancer, even if that is over."""
     conditions = (policy.get("status") or {}).get("conditions") or ()
-    return any(
-        condition["type"] in {PolicyCondition.FLAPPING, PolicyCondition.COMPETING_BALANCER} for condition in conditions
-    )
+    return any(condition["type"] == PolicyCondition.COMPETING_BALANCER for condition in conditions)
 
 
-def _status(
-    previous: Mapping[str, Any], kept: Mapping[str, float], competition: Competition, now: float, generation: int
-) -> dict[str, Any]:
-    conditions = previous.get("conditions") or []
-    text = f"{counted(len(kept), 'bundle')} returned repeatedly after moves, and cannot be moved for a while"
-    flap = (
-        ("True", str(Reason.QUARANTINED), text) if kept else ("False", ConditionReason.SETTLED, "no bundle is flapping")
-    )
-    until = f"another client reverts the moves of this policy: it {advises_until(competition)}"
-    competing = (
-        ("True", str(Reason.COMPETING_BALANCER), until)
-        if competition.retreating(now)
-        else ("False", ConditionReason.ALONE, "no other client reverts its moves")
-    )
-    for kind, values in ((PolicyCondition.FLAPPING, flap), (PolicyCondition.COMPETING_BALANCER, competing)):
-        conditions = set_condition(conditions, kind, *values, generation, now)
-    shown = sorted(kept.items(), key=lambda item: (-item[1], item[0]))[:SHOWN]
-    listed = [{"bundle": name, "until": timestamp(end)} for name, end in shown]
-    return {"conditions": conditions, "quarantined": {"total": len(kept), "bundles": listed}}
+def _status(previous: Mapping[str, Any], competition: Competition, now: float, generation: int) -> dict[str, Any]:
+    values = ("False", str(ConditionReason.ALONE), "no other client reverts its moves")
+    if competition.retreating(now):
+        until = f"another client reverts the moves of this policy: it {advises_until(competition)}"
+        values = ("True", str(Reason.COMPETING_BALANCER), until)
+    kind = PolicyCondition.COMPETING_BALANCER
+    return {"conditions": set_condition(previous.get("conditions") or [], kind, *values, generation, now)}

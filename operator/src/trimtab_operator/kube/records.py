@@ -11,7 +11,7 @@ from trimtab_operator.kube.conditions import condition_of, epoch
 from trimtab_operator.kube.move_costs import NOT_MEASURED, MoveCosts
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.budget import NamespaceBudget, Priority
-from trimtab_operator.resources.bundle import PARENT, RELEASE
+from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.bundle_split import BundleSplitSpec, BundleSplitStatus, Phase
 from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUNDLES, Readiness
@@ -43,7 +43,6 @@ class BundleRecord:
                          owner, the operator sets the reason `ADMIN` as soon as it sees that.
     assigned_epoch:      epoch of the leader that wrote the reason; 0 when a person wrote the first desired owner.
     policy:              the policy that chose assigned_owner; empty when a person did.
-    released:            whether a person requests the end of its quarantine.
     made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
     split:               the BundleSplit that splits it now; empty if none.
     parent:              the Bundle that is being split into this one; empty if none.
@@ -69,7 +68,6 @@ class BundleRecord:
     parent: str = ""
     assigned_epoch: int = 0
     policy: str = ""
-    released: bool = False
     made: bool = False
     created: str = ""
 
@@ -147,7 +145,6 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         parent=intern((meta.get("annotations") or _NOTHING).get(PARENT) or ""),
         assigned_epoch=assignment.get("epoch") or 0,
         policy=intern(assignment.get("policy") or ""),
-        released=(meta.get("annotations") or _NOTHING).get(RELEASE) == "true",
         created=intern(meta.get("creationTimestamp") or ""),
         made=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
     )

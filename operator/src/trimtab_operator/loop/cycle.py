@@ -4,7 +4,7 @@ The path of one sample, from Prometheus to a confirmed owner:
 
 | step | what happens to it | where |
 |---|---|---|
-| observe | it becomes a row of the `ClusterLoad`, with quarantine, traits, pending moves and distrust | `observe` |
+| observe | it becomes a row of the `ClusterLoad`, with traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
 | gate | mode, competing balancer, Pulsar's own balancer and windows say how the plan is applied | `gates` |
 | | disruption budgets say which moves of the plan may be made now | `state.admission` |

@@ -101,9 +101,8 @@ async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Map
     await _synced(cluster)
     await _share_out(cluster, settings)
     name = settings.name
-    state = await PolicyStateStore(cluster.api, cluster.namespace, name, policy["metadata"]["uid"]).load()
     closed, brokers = cluster.departures(name).closed, cluster.brokers_of(name)
-    context = ValidationContext(cluster, settings, brokers, 0, quarantine=state.quarantine, closed=closed)
+    context = ValidationContext(cluster, settings, brokers, 0, closed=closed)
     found = {bundle: obstacle(move, bundle, context) for bundle, move in moves.items()}
     return {bundle: why for bundle, why in found.items() if why is not None}
 

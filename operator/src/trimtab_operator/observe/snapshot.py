@@ -25,7 +25,7 @@ from trimtab_operator.state.pulsar_link import distrust
 from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
 from trimtab_pipeline.api import MeasuresPast, Topology
-from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad, Reason
+from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
@@ -51,8 +51,8 @@ class Snapshot:
     """Everything that a decision about the cluster is based on.
 
     load: as measured, with constraints, traits, pending moves, expected loads of split children, and the samples of the
-    last minutes. Quarantined bundles, and those whose budget is spent, are marked as withheld. Brokers that Pulsar's
-    own figures contradict are not trusted.
+    last minutes. Bundles whose budget is spent are marked as withheld. Brokers that Pulsar's own figures contradict are
+    not trusted.
     records: the record behind each bundle (Pulsar's spelling -> record).
     drains: the brokers to be emptied, whatever the load is. unwritten: as in `Observation`.
     """
@@ -73,7 +73,6 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     load = _completed(observation.load, records)
     known = dict(zip(rows.bundles, bundles, strict=True))
     withheld = await without_budget(cluster, run.settings, load, known)
-    withheld |= {full: Reason.QUARANTINED for full, record in known.items() if record.name in run.state.quarantine}
     if withheld:
         load = replace(load, withheld=withheld)
     drains = records.departures.drains(load)

@@ -38,7 +38,7 @@ from trimtab_strategies.planner.drain import EVACUATIONS
 class ValidationContext:
     """What a move is validated against.
 
-    brokers: those that the policy selects. quarantine: names of quarantined bundles.
+    brokers: those that the policy selects.
     moved_last_hour: moves by the policy, those of this execution included.
     trusted: whether the metrics of each broker were trusted in the last cycle.
     closed: names of brokers that take no bundles, whatever their spec says.
@@ -49,7 +49,6 @@ class ValidationContext:
     brokers: Mapping[str, BrokerRecord]
     moved_last_hour: int
     trusted: Mapping[str, bool] = field(default_factory=dict)
-    quarantine: Collection[str] = ()
     closed: Collection[str] = ()
 
 
@@ -97,13 +96,11 @@ def _owner(move: Move, record: BundleRecord, context: ValidationContext) -> Why 
     return None
 
 
-def _bundle(move: Move, record: BundleRecord, context: ValidationContext) -> Why | None:
+def _bundle(_move: Move, record: BundleRecord, _context: ValidationContext) -> Why | None:
     if record.pinned:
         return Reason.PINNED, f"a person pinned it to {record.owner}"
     if record.state == BundleState.SPLITTING:
         return Reason.SPLITTING, "it is being split"
-    if record.name in context.quarantine and move.reason not in EVACUATIONS:
-        return Reason.QUARANTINED, "it returned after earlier moves, and is quarantined"
     return None
 
 
@@ -215,7 +212,7 @@ class Executor:
         moved = run.state.moved_last_hour(self.cluster.now())
         brokers = self.cluster.brokers_of(run.settings.name)
         closed = self.cluster.departures(run.settings.name).closed
-        context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, run.state.quarantine, closed)
+        context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, closed)
         await self._ask_for_splits(run, context)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:
             if len(self.execution.held) > MOST_WAITING or not (rows := self.execution.waiting(free)):

@@ -7,15 +7,11 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from trimtab_operator.resources.common import GROUP, Name, NameOrEmpty, Resource, Status, Timestamp, cel
+from trimtab_operator.resources.common import Name, NameOrEmpty, Resource, Status, Timestamp, cel
 
 Hash32 = Annotated[str, Field(pattern=r"^0x[0-9a-f]{8}$", max_length=10)]
 """A position on the 32-bit hash ring, as Pulsar writes it: ``0x`` and eight lower-case hexadecimal digits."""
 
-
-RELEASE = f"{GROUP}/release"
-"""Annotation that a user sets to ``"true"``. On a Bundle it ends the quarantine. On a BalancingPolicy that has stood
-down because of a competing balancer, it makes the policy act again."""
 
 PARENT = "trimtab.dev/parent"
 """Annotation of a child bundle during a split: the parent's name. While the parent exists, its owner serves the topics

@@ -78,10 +78,6 @@ class Limits(Resource):
     forget_after: Duration = "1h"
     """Time after which a discovered Broker is deleted if its pod is gone, it owns no bundles, and users have not
     changed it. So brokers that were removed on purpose stop counting as lost."""
-    quarantine: Duration = "6h"
-    """Time for which balancing does not move a flapping bundle: one that returned to a broker within coolDown, or
-    changed its owner three times within coolDown. The annotation trimtab.dev/release: "true" on the Bundle ends it
-    early."""
     max_undone_moves: Annotated[int, Field(ge=1, le=1000)] = 5
     """Number of moves within an hour that another client must revert before the policy stops moving bundles and only
     shows its plans. It stops for 30 minutes. If the other client continues, each further stop is twice as long, up to
@@ -217,24 +213,6 @@ class LastCycle(Status):
     """Number of moves that were considered and not made, by reason."""
 
 
-class QuarantinedBundle(Status):
-    """One bundle in quarantine."""
-
-    bundle: str
-    """Name of the Bundle object."""
-    until: Timestamp
-    """When the quarantine ends."""
-
-
-class Quarantine(Status):
-    """Bundles in quarantine: flapping bundles that balancing does not move."""
-
-    total: Annotated[int, Field(ge=0)] = 0
-    """Number of bundles in quarantine."""
-    bundles: Annotated[list[QuarantinedBundle], Field(max_length=20)] = Field(default_factory=list)
-    """The 20 bundles whose quarantine ends last."""
-
-
 class BalancingPolicyStatus(Status):
     """Observed state of a policy."""
 
@@ -243,8 +221,8 @@ class BalancingPolicyStatus(Status):
     conditions: Conditions = Field(default_factory=list)
     """`Ready`: a summary. `Valid`, `DataTrusted` and `Balanced`: details. `Acting`: whether plans are carried out.
     Mode Approve adds `ProposalReady` (a proposal waits for approval), `Rebalancing` (one is carried out) and
-    `CommandTaken` (result of the last annotation, for an hour). `Flapping` and `CompetingBalancer`: other clients move
-    bundles. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
+    `CommandTaken` (result of the last annotation, for an hour). `CompetingBalancer`: another client reverts the
+    policy's moves. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
     off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
     cycle was written to the history. `ShadowBetter`, in mode Shadow: whether the policy is better than the acting
     policy, beyond noise."""
@@ -262,5 +240,3 @@ class BalancingPolicyStatus(Status):
     """Mode Shadow: the policy compared with the acting policy."""
     budget: BudgetStatus | None = None
     """What was spent of `spec.budget` when the last cycle ended."""
-    quarantined: Quarantine | None = None
-    """Flapping bundles that balancing does not move for a while."""

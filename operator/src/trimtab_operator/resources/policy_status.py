@@ -26,6 +26,9 @@ requires this annotation, and accepts only the name of the user who writes it.""
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
 
+RELEASE_ANNOTATION = "trimtab.dev/release"
+"""On a BalancingPolicy that has stood down because of a competing balancer: ``"true"`` makes it act again."""
+
 SHOWN = 50
 """Maximum number of moves, splits and brokers in the status. The ConfigMap ``trimtab-proposal-<policy>`` has all."""
 

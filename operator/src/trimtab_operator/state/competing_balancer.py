@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab_operator.kube.conditions import epoch, timestamp
-from trimtab_operator.resources.bundle import RELEASE
+from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
 from trimtab_operator.state.ownership_changes import HOUR, ChangeKind, OwnershipChange
 
 FIRST_RETREAT = 0.5 * HOUR
@@ -62,7 +62,7 @@ NO_COMPETITION = Competition()
 
 def advises_until(competition: Competition) -> str:
     """Until when a policy stands down, and what ends that sooner. The text is the predicate of a sentence."""
-    return f'only advises until {timestamp(competition.until)}, or until it is annotated {RELEASE}="true"'
+    return f'only advises until {timestamp(competition.until)}, or until it is annotated {RELEASE_ANNOTATION}="true"'
 
 
 def who_took_back(last: OwnershipChange, own_balancing_off: str) -> str:

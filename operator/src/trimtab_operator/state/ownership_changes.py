@@ -1,7 +1,7 @@
 """Every change of a bundle's owner since this process started, and who requested it.
 
-Flapping bundles and competing balancers are detected from these changes. Nothing is stored: what happened while no
-process watched can't be attributed.
+Competing balancers are detected from these changes. Nothing is stored: what happened while no process watched can't be
+attributed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trimtab_strategies.model import SPLIT_REASONS, Reason
 HOUR = 3600.0
 
 KEPT_FOR = 24 * HOUR
-"""Seconds for which a bundle's changes are kept: no sensible cool-down is longer."""
+"""Seconds for which changes by people are kept."""
 
 PRUNE_EVERY = 60.0
 """Seconds between two removals of old changes."""
@@ -29,7 +29,7 @@ BATCH = 120.0
 
 
 MOST_CHANGES = 8
-"""Maximum number of changes kept of one bundle."""
+"""Maximum number of changes by people kept of one bundle."""
 
 
 MOST_NEWS = 10_000
@@ -76,7 +76,7 @@ class OwnershipChanges:
     """Records changes of bundles. alive: whether a broker, by name, is ready."""
 
     alive: Callable[[str], bool]
-    _history: dict[str, tuple[OwnershipChange, ...]] = field(default_factory=dict)
+    _manual: dict[str, tuple[OwnershipChange, ...]] = field(default_factory=dict)
     _left: dict[str, str] = field(default_factory=dict)
     _ours: dict[str, OwnershipChange] = field(default_factory=dict)
     _overruled: dict[str, float] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class OwnershipChanges:
     def update(self, old: BundleRecord | None, new: BundleRecord | None, now: float) -> None:
         """Record a bundle as it was (None: not known) and as it is now (None: deleted)."""
         if new is None:
-            for known in (self._history, self._left, self._ours, self._overruled):
+            for known in (self._manual, self._left, self._ours, self._overruled):
                 known.pop(old.name if old else "", None)
         elif old is not None:
             if _overwritten(old, new, now):
@@ -100,14 +100,15 @@ class OwnershipChanges:
             self._left[new.name] = old.status_owner
             return
         left = self._left.pop(new.name, old.status_owner)
-        # other brokers take the bundles of a lost broker: that is neither flapping nor competition
+        # other brokers take the bundles of a lost broker: that is no competition
         if left in {"", new.status_owner} or not self.alive(left):
             return
         if _moved_without_balancing(new):
             self._ours.pop(new.name, None)
             return
         change = OwnershipChange(new.name, left, new.status_owner, now, self._kind(new, now))
-        self._history[new.name] = (*self.history(new.name), change)[-MOST_CHANGES:]
+        if change.kind is ChangeKind.DESIRED:
+            self._manual[new.name] = (*self._manual.get(new.name, ()), change)[-MOST_CHANGES:]
         self._news.append(change)
         if change.kind is ChangeKind.MOVED and new.owner:
             self._ours[new.name] = change
@@ -131,23 +132,15 @@ class OwnershipChanges:
         further, self._batch_at = now - self._batch_at <= HOUR, now
         return ChangeKind.OVERWRITTEN if further else ChangeKind.OVERRULED
 
-    def history(self, bundle: str) -> tuple[OwnershipChange, ...]:
-        """The changes of a bundle's owner, oldest first."""
-        return self._history.get(bundle, ())
-
     def manual_moves(self, mine: Mine, since: float) -> list[OwnershipChange]:
         """Moves by people after `since` (epoch seconds), of bundles for which `mine` holds, oldest first."""
         found = [
             change
-            for bundle, changes in self._history.items()
+            for bundle, changes in self._manual.items()
             for change in changes
-            if change.kind is ChangeKind.DESIRED and change.at > since and mine(bundle)
+            if change.at > since and mine(bundle)
         ]
         return sorted(found, key=lambda change: change.at)
-
-    def forget(self, bundle: str) -> None:
-        """Forget the changes of a bundle: a person released it."""
-        self._history.pop(bundle, None)
 
     def take(self, mine: Mine, now: float) -> Sequence[OwnershipChange]:
         """The changes since the last call, of bundles for which `mine` holds."""
@@ -163,8 +156,8 @@ class OwnershipChanges:
         if abs(now - self._pruned_at) < PRUNE_EVERY:
             return
         self._pruned_at = now
-        for bundle in [name for name, changes in self._history.items() if now - changes[-1].at > KEPT_FOR]:
-            del self._history[bundle]
+        for bundle in [name for name, changes in self._manual.items() if now - changes[-1].at > KEPT_FOR]:
+            del self._manual[bundle]
         self._overruled = {bundle: at for bundle, at in self._overruled.items() if now - at <= KEPT_FOR}
 
 

@@ -49,10 +49,10 @@ class Settings:
     cycles.
     overload_line: usage (ratio, by the shedder's weights); a broker whose usage reaches it starts a cycle.
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
-    quarantine: how long a flapping bundle is not moved. max_undone_moves: number of undone moves within an hour at
-    which the policy stands down. approval_expires_after: how long a proposal waits. auto_approval: which proposals need
-    no person. max_moves_in_flight: maximum number of pending moves of an approved proposal; with `budget.adaptive_pace`
-    also of pending moves to one broker. budget: how much disruption moves may cause; None: no limit.
+    max_undone_moves: number of undone moves within an hour at which the policy stands down. approval_expires_after: how
+    long a proposal waits. auto_approval: which proposals need no person. max_moves_in_flight: maximum number of pending
+    moves of an approved proposal; with `budget.adaptive_pace` also of pending moves to one broker. budget: how much
+    disruption moves may cause; None: no limit.
 
     prometheus: its settings, without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects move them.
@@ -80,7 +80,6 @@ class Settings:
     auto_approval: AutoApproval | None = None
     max_moves_in_flight: int = 10
     budget: PolicyBudget | None = None
-    quarantine: float = 21600.0
     forget_after: float = FORGET_AFTER
     aim: SizingTarget | None = None
     max_undone_moves: int = 5
@@ -122,7 +121,6 @@ class Settings:
             auto_approval=spec.approval.auto,
             max_moves_in_flight=spec.limits.max_moves_in_flight,
             budget=spec.budget,
-            quarantine=seconds(spec.limits.quarantine),
             forget_after=seconds(spec.limits.forget_after),
             aim=_aim(spec),
             max_undone_moves=spec.limits.max_undone_moves,

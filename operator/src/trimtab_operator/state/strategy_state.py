@@ -50,7 +50,6 @@ class PolicyState:
     strategies: the memory of the strategies. of: the types of those strategies; strategies of other types do not read
     this memory.
     epoch: the epoch of the leader that stored the state.
-    quarantine: bundle -> until when (epoch seconds) it is not moved.
     competition: what is known of a competing balancer.
     moves: (epoch seconds, how many) of each cycle of the last hour that moved something. There is one entry per cycle
     and not per move, because a ConfigMap holds a mebibyte and a policy may allow 100,000 moves an hour.
@@ -60,7 +59,6 @@ class PolicyState:
     moves: tuple[tuple[float, int], ...] = ()
     epoch: int = 0
     of: StrategyNames = NO_STRATEGIES
-    quarantine: Mapping[str, float] = field(default_factory=dict)
     competition: Competition = NO_COMPETITION
 
     def memory_for(self, strategies: StrategyNames) -> Memory:
@@ -110,7 +108,6 @@ class PolicyState:
             "moves": self.moves,
             "epoch": self.epoch,
             "of": self.of,
-            "quarantine": self.quarantine,
             "fight": (self.competition.undone, self.competition.until, self.competition.retreats),
         }
         return json.dumps(value, sort_keys=True, default=dict)
@@ -124,10 +121,9 @@ class PolicyState:
             memory = Memory(dict(value["shedder"]), dict(value["placement"]), dict(value.get("splitter", {})))
             moves = tuple((float(t), int(n)) for t, n in value["moves"])
             of = StrategyNames(*value.get("of", NO_STRATEGIES))
-            quarantine = {str(name): float(until) for name, until in value.get("quarantine", {}).items()}
             undone, until, retreats = value.get("fight", ((), 0.0, 0))
             competition = Competition(tuple(map(float, undone)), float(until), int(retreats))
-            return cls(memory, moves, int(value["epoch"]), of, quarantine, competition)
+            return cls(memory, moves, int(value["epoch"]), of, competition)
 
 
 STATE_FORMAT: StoredFormat[PolicyState] = StoredFormat(

@@ -166,9 +166,6 @@ class Metrics(DescribedMetrics):
             "Owners changed by others: External (without a request), Reverted, Overwritten (spec.owner, repeatedly).",
             *("policy", "kind"),
         )
-        self.quarantined = self._gauge(
-            "quarantined_bundles", "Bundles that are not moved because they flapped, by policy.", "policy"
-        )
         self.ring_faults = self._gauge(
             "hash_ring_faults",
             "By kind: TopicNamespaces with a Gap; Bundles that Overlap, or whose TopicNamespace is Unknown.",

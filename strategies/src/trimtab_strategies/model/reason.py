@@ -75,7 +75,6 @@ class Reason(StrEnum):
     NO_ACTING_POLICY = "NoActingPolicy"  # a shadow has no acting policy to be compared with
     NOT_APPROVED = "NotApproved"  # the plan is proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
-    QUARANTINED = "Quarantined"  # the bundle returned several times: it is left alone for a while
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act automatically now
     COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts the moves: for a while plans are only shown
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
@@ -117,8 +116,8 @@ class Reason(StrEnum):
         return cls(_FORMER[value]) if isinstance(value, str) and value in _FORMER else None
 
 
-_FORMER = {"Contested": "CompetingBalancer", "TwoHands": "PulsarBalancerActive"}
-"""Old names in stored decision records, proposals and progress -> today's names."""
+_FORMER = {"Contested": "CompetingBalancer", "TwoHands": "PulsarBalancerActive", "Quarantined": "CoolDown"}
+"""Old names in stored decision records, proposals and progress -> today's names, or the nearest."""
 
 
 SPLIT_REASONS = frozenset({Reason.TOPICS, Reason.SESSIONS, Reason.MSG_RATE, Reason.BANDWIDTH, Reason.NO_ROOM})

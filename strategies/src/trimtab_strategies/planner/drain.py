@@ -5,7 +5,7 @@ bundles away before its restart, and only to brokers that have *restarted*: from
 move again. So each bundle moves once in a rolling restart. The bundles of the first broker are an exception, because
 no broker has restarted before it.
 
-The caps apply. Cool-down and quarantine don't: they limit moves made because of load. A destination stays below
+The caps apply. The cool-down doesn't: it limits moves made because of load. A destination stays below
 `OVERLOAD_LINE`. Before a restart, no destination gets more than a fair share: the load divided among all brokers but
 one. Otherwise the brokers that restarted first would carry everything. Pinned bundles stay, and so do the bundles of
 namespaces that are excluded from balancing.

@@ -21,7 +21,7 @@ from trimtab_strategies.usage import DEFAULT_WEIGHTS, MOVING, Weights, attribute
 
 _NO_PART = "it takes no part in the comparison: it is not selected, not ready, or its data is not trusted"
 
-_KEPT = "it can't be moved now: it is pinned, cooling down, quarantined, already moving, or without load data"
+_KEPT = "it can't be moved now: it is pinned, cooling down, already moving, or without load data"
 
 _ELSEWHERE = "the broker does not own it"
 

@@ -32,13 +32,12 @@ _KEPT = (
     "progress",
     "predictions",
     "budget",
-    "quarantined",
     "shadow",
 )
 
 _ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken", "ShadowBetter")
 """Conditions that are shown whenever the policy has them, in this order."""
-_TROUBLE = {"Flapping": "True", "CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
+_TROUBLE = {"CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
 """Conditions that are shown when they have this status."""
 _PULSAR = {"Linked": "Pulsar: linked", "PulsarBalancerDisabled": "Pulsar's own balancer: off"}
 """Conditions of a policy with a Pulsar cluster, and what is shown when they are True."""

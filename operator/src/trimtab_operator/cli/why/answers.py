@@ -59,7 +59,6 @@ class Facts:
     """What is known now, in addition to the recorded decisions.
 
     now: epoch seconds. last: time and outcome of the last cycle, None before the first.
-    quarantine: name of a Bundle object -> end of its quarantine (epoch seconds).
     usage: broker -> CPU percent, from its status. bundle: the bundle that the question is about, if any.
     costs: measured cost of moves in that bundle's namespace, None if not measured.
     manual_move: the last move of that bundle, if a person made it.
@@ -72,7 +71,6 @@ class Facts:
     paused: bool = False
     cool_down: float = 0.0
     last: tuple[float, str] | None = None
-    quarantine: Mapping[str, float] = field(default_factory=dict)
     usage: Mapping[str, float] = field(default_factory=dict)
     bundle: BundleRecord | None = None
     costs: MoveCosts | None = None

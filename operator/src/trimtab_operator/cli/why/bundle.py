@@ -128,8 +128,6 @@ class BundleExplanation:
             found.append((Reason.IN_FLIGHT, f"from {bundle.status_owner} to {bundle.owner}{self._asked_by()}"))
         if bundle.pinned:
             found.append((Reason.PINNED, ""))
-        if (end := facts.quarantine.get(bundle.name, 0.0)) > facts.now:
-            found.append((Reason.QUARANTINED, until(end, facts.now)))
         moved = last_unload(bundle)
         if 0 <= facts.now - moved <= facts.cool_down:
             rule = f"limits.coolDown is {length(facts.cool_down)}"

@@ -94,7 +94,7 @@ def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int
 
 _WHY_NOT_DESCRIPTION = """\
 Explain why a bundle did not move, why it did not move to a certain broker, or why a broker gets no bundles. What holds
-the bundle or broker now (a pause, a pin, a cool-down, a quarantine, a cap) comes first, with the time when that ends.
+the bundle or broker now (a pause, a pin, a cool-down, a cap) comes first, with the time when that ends.
 Then come the figures that were compared.
 
 With --history the answer comes only from the operator's history. Exit code 1: nothing was decided yet.

@@ -27,7 +27,6 @@ from trimtab_operator.kube.records import BundleRecord, bundle_record, topic_nam
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.hash_rings import examine
-from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import Reason
 from trimtab_strategies.params import seconds
 
@@ -99,7 +98,6 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
         paused=_paused(policy),
         cool_down=seconds((policy["spec"].get("limits") or {}).get("coolDown") or "30m"),
         last=_last(policy),
-        quarantine=await _quarantine(api, namespace, policy) if bundle is not None else {},
         usage=_usage(brokers),
         bundle=bundle,
         costs=await _costs(api, namespace, policy, bundle),
@@ -183,14 +181,6 @@ async def _records(api: Api, namespace: str, policy: Object) -> tuple[DecisionRe
         return await decision_store(api, namespace, meta["name"], meta["uid"]).load() or ()
     except UnreadableContentError as error:
         raise CommandError(str(error)) from error
-
-
-async def _quarantine(api: Api, namespace: str, policy: Object) -> Mapping[str, float]:
-    meta = policy["metadata"]
-    try:
-        return (await PolicyStateStore(api, namespace, meta["name"], meta["uid"]).load()).quarantine
-    except UnreadableContentError:
-        return {}
 
 
 async def _costs(api: Api, namespace: str, policy: Object, bundle: BundleRecord | None) -> MoveCosts | None:

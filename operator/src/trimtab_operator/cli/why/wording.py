@@ -169,10 +169,6 @@ SENTENCES: Mapping[Reason, Sentence] = {
             _MOVE,
         ),
     ),
-    Reason.QUARANTINED: Sentence(
-        "it moved back repeatedly, and is in quarantine",
-        ('release it: kubectl annotate bundle {bundle} -n {namespace} trimtab.dev/release="true"', _MOVE),
-    ),
     Reason.OUTSIDE_WINDOW: Sentence(
         "the policy's windows do not let it act now",
         ("change them: kubectl edit bpol {policy} -n {namespace} (spec.windows)", _MOVE),
