@@ -256,8 +256,8 @@ class SparkStages:
         return self._frame(table(one.cycle for one in batch.due))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
-        # Spark Connect can't infer a schema without rows.
-        return self._session.createDataFrame(rows, from_arrow_schema(rows.schema))
+        # Spark Connect can't infer a schema without rows. PySpark 4.3 drops all rows behind an empty chunk.
+        return self._session.createDataFrame(rows.combine_chunks(), from_arrow_schema(rows.schema))
 
     def _state(self, batch: Batch) -> DataFrame:
         """The bundles' state after the last cycles: read from files if tasks see them, otherwise sent along."""
