@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from trimtab_operator.kube.client import Api
-from trimtab_operator.kube.connection import Impersonation, default_namespace
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.errors import ConnectionSettingsError
+from trimtab_operator.kube.kubeconfig import Impersonation
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from trimtab_operator.cli.common import CommandError, Run, add_verb, ago
 from trimtab_operator.cli.flags import settle_namespace
 from trimtab_operator.kube.client import LEASES, Api, ApiError, ApiUnavailableError, NotFoundError, ResourceRef
 from trimtab_operator.kube.conditions import epoch
-from trimtab_operator.kube.connection import Impersonation
+from trimtab_operator.kube.kubeconfig import Impersonation
 from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.resources.common import GROUP
 from trimtab_strategies.model import some

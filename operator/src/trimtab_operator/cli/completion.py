@@ -21,8 +21,9 @@ from argcomplete.shell_integration import shellcode
 from trimtab_operator.cli.cluster_flags import verb_first
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.parser import VERBS
-from trimtab_operator.kube.connection import contexts, default_namespace
+from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.errors import ApiError, ConnectionSettingsError
+from trimtab_operator.kube.kubeconfig import Kubeconfig
 from trimtab_operator.kube.wire import ResourceRef
 from trimtab_operator.resources.common import GROUP, VERSION
 
@@ -90,7 +91,7 @@ def _values(
         return {verb: known.help for verb, known in VERBS.items()}
     try:
         if action.dest == "context":
-            return contexts(parsed_args.kubeconfig)[0]
+            return Kubeconfig.found(parsed_args.kubeconfig).namespaces
         return {name: plural for plural in _plurals(action.dest, parsed_args) for name in _names(plural, parsed_args)}
     except (ApiError, CommandError, ConnectionSettingsError, TimeoutError):
         return ()

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import aiohttp
 
-from trimtab_operator.kube.connection import Connection, Impersonation
+from trimtab_operator.kube.connection import Connection
 from trimtab_operator.kube.errors import (
     ApiError,
     ApiUnavailableError,
@@ -32,6 +32,7 @@ from trimtab_operator.kube.errors import (
     RefusedError,
 )
 from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.kubeconfig import Impersonation
 from trimtab_operator.kube.wire import (
     BROKERS,
     BUNDLE_SPLITS,
@@ -339,16 +340,24 @@ class Api:
         patience = patience or Patience(self._patience)
         renewed = False
         while True:
+            began = time.monotonic()
             try:
                 return await self._attempt(verb, method, url, within=within or self._within, **request)
             except ApiError as error:
                 if error.status == _UNAUTHORIZED and not renewed:
                     renewed = True
-                    await self._connection.renew()
+                    await self._renew(error, began)
                     continue
                 transient = isinstance(error, ApiUnavailableError) or error.status in also_retry
                 if not transient or not await patience.wait(error.retry_after):
                     raise
+
+    async def _renew(self, refused: ApiError, began: float) -> None:
+        """Read the credentials again after a refusal. Raises `RefusedError` if they can't be read."""
+        try:
+            await self._connection.renew(began)
+        except ConnectionSettingsError as error:
+            raise RefusedError(f"{refused}; {error}", status=refused.status, reason=refused.reason) from error
 
     async def _attempt(self, verb: str, method: str, url: str, **request: Any) -> aiohttp.ClientResponse:
         began, asked = time.monotonic(), f"{verb} {self.host}{url}"

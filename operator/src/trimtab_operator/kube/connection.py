@@ -1,53 +1,47 @@
 """Finds the API server and our credentials, and sends requests with them. Wraps `kubernetes.aio`.
 
-That package handles kubeconfig files, exec plugins, rotating service-account tokens, client certificates and proxies.
-Its generated models are not used, because they would take more time and memory than the rest of a `Store`.
+`kubeconfig` and `exec_plugin` decide which credentials count. That package then sets up TLS, proxies and the tokens of
+OpenID Connect. Its generated models are not used, because they would take more time and memory than the rest of a
+`Store`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 import os
 import platform
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
-import yaml
 from kubernetes.aio import client, config
 
 from trimtab_operator import __version__
 from trimtab_operator.kube.errors import ConnectionSettingsError
+from trimtab_operator.kube.exec_plugin import ExecPlugin, Issued
 from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.kubeconfig import Entry, Impersonation, Kubeconfig, acting_as_of, proxy_of, server_of
 
 USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-_OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_POD = "the pod's service account"
 
-
-@dataclass(frozen=True, slots=True)
-class Impersonation:
-    """The user and the groups to impersonate. We need the permission to impersonate them."""
-
-    user: str
-    groups: tuple[str, ...] = ()
-
-    @property
-    def headers(self) -> list[tuple[str, str]]:
-        """Headers of each request."""
-        return [("Impersonate-User", self.user), *(("Impersonate-Group", group) for group in self.groups)]
+_TOKEN_LASTS = 60.0
+"""Seconds after which the token file is read again, as tokens rotate."""
 
 
 class Connection:
     """An open connection to one API server. `open` creates it."""
 
-    def __init__(self, configuration: Any, kubeconfig: str | None, context: str | None) -> None:
+    def __init__(self, configuration: Any, access: _Access) -> None:
         self._configuration = configuration
-        self._kubeconfig = kubeconfig
-        self._context = context
+        self._access = access
         self._client = client.ApiClient(configuration)
         self._client.user_agent = USER_AGENT
 
@@ -68,18 +62,14 @@ class Connection:
         configuration = client.Configuration()
         configuration.connection_pool_maxsize = 0  # no limit: each watch keeps a connection, and moves must not wait
         session: dict[str, Any] = {"request_class": fence.requests()} if fence is not None else {}
-        path = None
-        if not _as_the_pod(kubeconfig, context):
-            files = _files(named := _kubeconfig_path(kubeconfig))
-            path = os.pathsep.join(files) or named  # `kubernetes.aio` can't read empty files
-            context = context or _contexts(files)[1] or None  # it would use the last file's
-            acting_as = acting_as or _acting_as(files, context)
+        access = _Access(kubeconfig, context)
+        acting_as = acting_as or acting_as_of(access.entries()[1])
         if acting_as is not None:
             session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
         configuration.client_session_kwargs = session
-        await _load(configuration, path, context)
-        with _usable(path):  # this reads the certificates
-            return cls(configuration, path, context)
+        await access.load(configuration)
+        with _usable(access.path):  # this reads the certificates
+            return cls(configuration, access)
 
     @property
     def host(self) -> str:
@@ -95,9 +85,18 @@ class Connection:
         """Close all connections."""
         await self._client.close()  # type: ignore[no-untyped-call]
 
-    async def renew(self) -> None:
-        """Read the credentials again. Call it when a token of a kubeconfig or an exec plugin has expired."""
-        await _load(self._configuration, self._kubeconfig, self._context)
+    async def renew(self, since: float = math.inf) -> None:
+        """Read the credentials again. Call it when a token of a kubeconfig or an exec plugin has expired.
+
+        since: a monotonic time; nothing is done if they were read later. Raises `ConnectionSettingsError`.
+        """
+        async with self._access.lock:
+            if self._access.read_at >= since:
+                return
+            await self._access.load(self._configuration)
+            if (certificate := self._configuration.cert_file) is not None:
+                with _usable(self._access.path):
+                    self._client.rest_client.ssl_context.load_cert_chain(certificate, self._configuration.key_file)
 
     async def credentials(self) -> dict[str, Any]:
         """Read server, TLS files and token again, and return them under the field names of `kopf.ConnectionInfo`."""
@@ -127,6 +126,9 @@ class Connection:
             "Content-Type": content_type,
             "User-Agent": USER_AGENT,
         }
+        if time.time() > self._access.expires:
+            with suppress(ConnectionSettingsError):  # then the server refuses the old ones, and the caller renews them
+                await self.renew(time.monotonic())
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         answer = await self._client.rest_client.request(  # type: ignore[no-untyped-call]
             method, self.host + path, headers=headers, body=body, _request_timeout=within
@@ -134,6 +136,119 @@ class Connection:
         response = answer.response
         assert isinstance(response, aiohttp.ClientResponse)
         return response
+
+
+class _Access:
+    """Where credentials come from, pinned to one context. expires: epoch seconds at which they must be read again."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None) -> None:
+        self.lock = asyncio.Lock()
+        self.expires, self.read_at = math.inf, -math.inf
+        self.path, self._context = _POD, context
+        if not _as_the_pod(kubeconfig, context):
+            files = Kubeconfig.found(kubeconfig)
+            files.context(context)
+            self.path, self._context = files.path, context or files.current
+
+    def entries(self) -> tuple[Entry, Entry]:
+        """The cluster and the user, as the files say now. Raises `ConnectionSettingsError`."""
+        if self.path == _POD:
+            return _of_the_pod()
+        files = Kubeconfig(self.path)
+        return files.chosen(files.context(self._context))
+
+    async def load(self, configuration: Any) -> None:
+        """Set the server and the credentials. Raises `ConnectionSettingsError`."""
+        cluster, user = self.entries()
+        server = server_of(cluster)
+        issued = await _credentials(cluster, user, server)
+        parts = {"cluster": {"server": server, **_checked_tls(cluster)}, "user": dict(issued.user)}
+        whole = {f"{kind}s": [{"name": "own", kind: part}] for kind, part in parts.items()}
+        whole["contexts"] = [{"name": "own", "context": {"cluster": "own", "user": "own"}}]
+        with _usable(self.path):
+            await config.load_kube_config_from_dict(whole, "own", configuration)  # type: ignore[no-untyped-call]
+        configuration.refresh_api_key_hook = _token_file(user) if user.text("tokenFile") else None
+        self.read_at = time.monotonic()
+        # a plugin that issues expired credentials is not asked before each request: the server's answer decides
+        self.expires = issued.expires if issued.expires > time.time() else math.inf
+
+
+async def _credentials(cluster: Entry, user: Entry, server: str) -> Issued:
+    """The credentials that count, as fields of a kubeconfig's user."""
+    plugin = ExecPlugin.of(user)
+    token, certificate = user.token(), _client_certificate(user)
+    basic = {name: user.text(name) for name in ("username", "password")} if user.text("username") else {}
+    provider = user.values.get("auth-provider")
+    if token and basic:
+        raise user.wrong("it has a token and a username: remove one")
+    if plugin and provider:
+        raise user.wrong("it has exec and auth-provider: remove one")
+    given = {**({"token": token} if token else basic), **certificate}
+    if given:
+        return Issued(given, math.inf)
+    if plugin:
+        return await plugin.run(cluster, server)
+    if provider:
+        return Issued({"auth-provider": _of_open_id(user, provider)}, math.inf)
+    if server.startswith("https:"):
+        raise user.wrong("it has no credentials: set a token, a client certificate or exec")
+    return Issued({}, math.inf)
+
+
+def _client_certificate(user: Entry) -> dict[str, str]:
+    """The fields of a client certificate and its key; none without a certificate."""
+    if not user.pem("client-certificate"):
+        return {}
+    if not user.pem("client-key"):
+        raise user.wrong("it has a client-certificate without a key: set client-key or client-key-data")
+    return _files_of(user, "client-certificate") | _files_of(user, "client-key")
+
+
+def _checked_tls(cluster: Entry) -> dict[str, Any]:
+    """The fields of a cluster for TLS and the proxy."""
+    insecure = cluster.flag("insecure-skip-tls-verify")
+    if cluster.pem("certificate-authority") and insecure:
+        raise cluster.wrong("it has a certificate-authority and insecure-skip-tls-verify: remove one")
+    told = {"tls-server-name": cluster.text("tls-server-name"), "proxy-url": proxy_of(cluster)}
+    fields = {name: text for name, text in told.items() if text} | _files_of(cluster, "certificate-authority")
+    return {**fields, "insecure-skip-tls-verify": insecure}
+
+
+def _files_of(entry: Entry, name: str) -> dict[str, str]:
+    """A certificate or key as a kubeconfig has it, with an absolute path."""
+    if path := entry.text(name):
+        return {name: entry.within(path)}
+    return {f"{name}-data": text} if (text := entry.text(f"{name}-data")) else {}
+
+
+def _of_open_id(user: Entry, provider: Any) -> Any:
+    """The provider of tokens, of which only OpenID Connect is left, also in kubectl."""
+    name = provider.get("name") if isinstance(provider, dict) else None
+    if name != "oidc":
+        raise user.wrong(f"auth-provider {name!r} is not supported, as in kubectl: use an exec plugin or oidc")
+    return provider
+
+
+def _token_file(user: Entry) -> Any:
+    """A hook that reads the token of a file again once it is old. A file that can't be read leaves the last token."""
+    read_at = time.monotonic()
+
+    def refresh(configuration: Any) -> None:
+        nonlocal read_at
+        if time.monotonic() - read_at > _TOKEN_LASTS:
+            with suppress(ConnectionSettingsError):
+                configuration.api_key["BearerToken"] = f"Bearer {user.token()}"
+                read_at = time.monotonic()
+
+    return refresh
+
+
+def _of_the_pod() -> tuple[Entry, Entry]:
+    """The cluster and the user of the pod that we run in."""
+    host, port = (os.environ.get(name, "") for name in (_IN_CLUSTER, "KUBERNETES_SERVICE_PORT"))
+    server = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    fields = {"server": server, "certificate-authority": str(_ACCOUNT / "ca.crt")}
+    return Entry("server", _POD, fields), Entry("user", _POD, {"tokenFile": str(_ACCOUNT / "token")})
 
 
 def _as_the_pod(kubeconfig: str | None, context: str | None) -> bool:
@@ -148,111 +263,18 @@ def default_namespace(kubeconfig: str | None, context: str | None) -> str:
     Raises `ConnectionSettingsError` for a kubeconfig or a context that does not exist.
     """
     if _as_the_pod(kubeconfig, context):
-        return _OWN_NAMESPACE.read_text(encoding="utf-8").strip() if _OWN_NAMESPACE.is_file() else "default"
-    found, current = contexts(kubeconfig)
-    name = context or current
-    if name not in found:
-        problem = f"context {name!r} is not in the kubeconfig" if name else "the kubeconfig has no current context"
-        raise ConnectionSettingsError(
-            f"{problem}; choose one with --context: {', '.join(found) or '(the kubeconfig has none)'}"
-        )
-    return found[name] or "default"
-
-
-def contexts(kubeconfig: str | None) -> tuple[dict[str, str], str]:
-    """The namespace of each context (empty if none) by the context's name, and the name of the current context.
-
-    If several files set a value, the value of the first one is used, as in kubectl. Raises `ConnectionSettingsError`.
-    """
-    return _contexts(_files(_kubeconfig_path(kubeconfig)))
-
-
-def _contexts(files: Mapping[str, Any]) -> tuple[dict[str, str], str]:
-    found, current = dict[str, str](), ""
-    for part, text in files.items():
-        with _readable(part):
-            listed = {
-                one["name"]: (one.get("context") or {}).get("namespace", "") for one in text.get("contexts") or ()
-            }
-            current = current or text.get("current-context") or ""
-        found = listed | found
-    return found, current
-
-
-def _acting_as(files: Mapping[str, Any], context: str | None) -> Impersonation | None:
-    """The identity that the user of `context` acts as. Raises `ConnectionSettingsError` if we can't do so."""
-    user = _named(files, "users", _named(files, "contexts", context).get("user"))
-    name, groups = user.get("as"), user.get("as-groups") or ()
-    refused = [field for field in ("as-uid", "as-user-extra") if user.get(field)]
-    if refused:
-        raise ConnectionSettingsError(f"the kubeconfig sets {refused[0]}, which Trimtab does not support; use --as")
-    if not isinstance(groups, list | tuple) or not all(isinstance(one, str) for one in (name or "", *groups)):
-        raise ConnectionSettingsError("the kubeconfig's as must be a text, and its as-groups a list of texts")
-    if groups and not name:
-        raise ConnectionSettingsError("the kubeconfig sets as-groups, but not as: name a user, too")
-    return Impersonation(name, tuple(groups)) if name else None
-
-
-def _named(files: Mapping[str, Any], kind: str, name: object) -> Mapping[str, Any]:
-    """The first entry with that name, as in kubectl. kind: contexts or users. Raises `ConnectionSettingsError`."""
-    for part, text in files.items():
-        with _readable(part):
-            for one in text.get(kind) or ():
-                if one["name"] == name:
-                    return dict(one.get(kind.removesuffix("s")) or {})
-    return {}
-
-
-def _files(path: str) -> dict[str, Any]:
-    """The content of each file of a path that is not empty. Raises `ConnectionSettingsError`."""
-    found = dict[str, Any]()
-    for part in filter(os.path.isfile, path.split(os.pathsep)):
-        with _readable(part):
-            found[part] = yaml.safe_load(Path(part).read_text(encoding="utf-8"))
-    return {part: text for part, text in found.items() if text}
-
-
-_MALFORMED = (KeyError, TypeError, ValueError, AttributeError)
-"""Errors for values of a kubeconfig of a wrong type, such as a number as the server."""
+        own = _ACCOUNT / "namespace"
+        return own.read_text(encoding="utf-8").strip() if own.is_file() else "default"
+    return Kubeconfig.found(kubeconfig).context(context).text("namespace") or "default"
 
 
 @contextmanager
-def _readable(part: str) -> Iterator[None]:
-    """Raise `ConnectionSettingsError` if the block finds that a kubeconfig is none."""
-    try:
-        yield
-    except (yaml.YAMLError, OSError, *_MALFORMED) as error:
-        raise ConnectionSettingsError(f"kubeconfig {part} can't be read: {error}") from error
-
-
-def _kubeconfig_path(given: str | None) -> str:
-    default = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    path = given or default
-    if given is not None and not Path(path).is_file():
-        raise ConnectionSettingsError(f"kubeconfig {path} does not exist")
-    if not any(Path(part).is_file() for part in path.split(os.pathsep)):
-        raise ConnectionSettingsError(
-            f"no Kubernetes API server found: this is not a pod, and there is no {path}; set KUBECONFIG or --kubeconfig"
-        )
-    return path
-
-
-async def _load(configuration: Any, path: str | None, context: str | None) -> None:
-    with _usable(path):
-        if path is None:
-            config.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
-        else:
-            await config.load_kube_config(path, context, configuration)  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _usable(path: str | None) -> Iterator[None]:
+def _usable(path: str) -> Iterator[None]:
     """Raise `ConnectionSettingsError` if the block can't use the settings of `path`, or of the pod."""
     try:
         yield
-    except (config.ConfigException, yaml.YAMLError, OSError, *_MALFORMED) as error:
-        where = path or "the pod's service account"
+    except (config.ConfigException, OSError, aiohttp.ClientError, KeyError, TypeError, ValueError) as error:
         broken = "a certificate or key can't be read: " if isinstance(error, ssl.SSLError) else ""
         raise ConnectionSettingsError(
-            f"{where} can't be used to reach a Kubernetes API server: {broken}{error}"
+            f"{path} can't be used to reach a Kubernetes API server: {broken}{error}"
         ) from error
