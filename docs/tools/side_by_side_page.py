@@ -52,7 +52,7 @@ def drawing() -> str:
 
 
 SHORT_TITLES = {
-    "pulsar-threshold": "Pulsar: ThresholdShedder (its default)",
+    "pulsar-threshold": "Pulsar: ThresholdShedder (default of 4.x)",
     "pulsar-uniform": "Pulsar: UniformLoadShedder",
     "pulsar-avg": "Pulsar: AvgShedder",
     "pulsar-transfer": "Pulsar: TransferShedder (extensible)",

@@ -60,6 +60,13 @@ def test_a_topic_keeps_domain_and_partition_and_lies_in_its_bundles_namespace() 
     assert topic.removesuffix("7") == HASHED.topic("persistent://acme/orders/new-partition-8").removesuffix("8")
 
 
+def test_the_segments_of_a_topic_stay_apart_and_lie_in_its_namespace() -> None:
+    home = HASHED.bundle("acme/orders/0x00000000_0xffffffff").rpartition("/")[0]
+    first, second = (HASHED.topic(f"segment://acme/orders/new/{end}") for end in ("0000-7fff-1", "8000-ffff-2"))
+    assert re.fullmatch(rf"segment://{home}/topic-[0-9a-f]{{12}}/0000-7fff-1", first)
+    assert first.replace("0000-7fff-1", "8000-ffff-2") == second
+
+
 def test_free_text_is_left_out_and_columns_no_one_thought_of_are_emptied() -> None:
     rows = pa.table(
         {

@@ -70,6 +70,12 @@ def test_a_topic_is_placed_as_the_ring_of_its_namespace_says(topics: list[tuple[
         "/////",
         "persistent://u/a/x",
         "persistent://t/a/v1/legacy",
+        "topic://t/a/x",
+        "segment://t/a/x",
+        "segment://t/a/x/bad-descriptor",
+        "segment://t/a/0000-7fff-1",
+        "x-segment://t/a/x/0000-7fff-1",
+        "later://t/a/x",
         "//t/a/x",
         "a/b/t/a/x",
         "://t/a",
@@ -101,6 +107,15 @@ def test_without_bundles_every_topic_is_outside() -> None:
 def test_namespaces_are_cut_from_a_slice_of_a_column_too() -> None:
     column = pa.array(["persistent://x/y/1", "non-persistent://t/a/b", "no", "persistent://t/b/2", "p://t/a/b/c"])
     assert namespaces_of(column[1:]).to_pylist() == ["t/a", "", "t/b", ""]
+
+
+@given(st.sampled_from(["t/a", "t/b"]), TEXT, st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.integers(0))
+def test_a_segment_of_a_scalable_topic_is_placed_by_its_whole_name(
+    namespace: str, text: str, first: int, last: int, number: int
+) -> None:
+    name = f"segment://{namespace}/{text}/{first:04x}-{last:04x}-{number}"
+    boundaries = default_boundaries(4 if namespace == "t/a" else 3)
+    assert place(RANGES, name) == [bundle_names(namespace, boundaries)[int(find_bundle(boundaries, topic_hash(name)))]]
 
 
 # -- ranges as a table --

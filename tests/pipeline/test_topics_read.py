@@ -87,6 +87,28 @@ def test_nan_of_a_topic_is_dropped() -> None:
     assert report["dropped"] == {"NaN": 1}
 
 
+STRANGE = ("topic://t/a/x", "later://t/a/x", "persistent://t/c/a/x", "bare", "later://t/a/y")
+KINDS = "*, later://*/*/*, persistent://*/*/*/* and 1 more"
+
+
+def test_topics_with_names_of_an_unknown_kind_are_counted_and_told() -> None:
+    segment = "segment://t/a/x/0000-7fff-1"
+    rows, report = World({(name, "p"): (1.0,) * 6 for name in (*STRANGE, topic(1), segment)}).read()
+    assert [row["topic"] for row in rows] == [topic(1), segment]
+    assert report["dropped"] == {"UnknownName": len(STRANGE)}
+    (note,) = report["notes"]
+    assert note.startswith(f"topics named like {KINDS} are not measured")
+
+
+def test_names_of_an_unknown_kind_in_brokers_statistics_are_counted_and_told() -> None:
+    columns = {"topic": pa.array(STRANGE), "partition": pa.array([""] * 5), "pod": pa.array(["p"] * 5)}
+    told = StatisticsAnswer({**columns, **{name: pa.array([1.0] * 5) for name in TOPICS.columns}}, ("p",))
+    world = World({}, statistics={"p": "http://p"})
+    rows, report = taken(read_bundles(world.request, 0, world.fetch, lambda: None, lambda _: told))
+    assert (rows, report["dropped"], report["answered"]) == ([], {"UnknownName": 5}, ["p"])
+    assert KINDS in report["notes"][0]
+
+
 def test_a_topic_that_two_pods_report_has_a_row_of_each() -> None:
     rows, _ = World({(topic(1), "p"): (1.0,) * 6, (topic(1), "q"): (2.0,) * 6}).read()
     assert [(row["pod"], row["rate_in"]) for row in rows] == [("p", 1.0), ("q", 2.0)]
@@ -129,7 +151,7 @@ def test_of_hot_bundles_only_the_topics_of_their_namespaces_are_asked_for() -> N
     assert {row["topic"] for row in rows} == {topic(k) for k in range(3)}
     assert (report["ok"], report["table"]) == (True, "topics")
     assert len(world.asked) == len(TRAFFIC), "clients are not needed"
-    assert all(r'topic=~"(non-)?persistent://(t/a|u/b\\.c)/.+"' in promql for promql in world.asked)
+    assert all(r'topic=~"((non-)?persistent://|segment://)(t/a|u/b\\.c)/.+"' in promql for promql in world.asked)
 
 
 def test_topics_outside_the_hot_bundles_are_dropped_from_each_answer_before_the_next_is_asked_for() -> None:
@@ -180,7 +202,7 @@ def test_where_series_are_repeated_the_newest_of_each_pod_counts() -> None:
 
 
 def test_the_topics_of_a_namespace_are_named_literally() -> None:
-    assert topics_in('x{topic=~"$topics"}', ["t/a.b"]) == r'x{topic=~"(non-)?persistent://(t/a\\.b)/.+"}'
+    assert topics_in('x{topic=~"$topics"}', ["t/a.b"]) == r'x{topic=~"((non-)?persistent://|segment://)(t/a\\.b)/.+"}'
     assert topics_in('x{topic=~"$topics"}') == 'x{topic=~".+"}'
 
 

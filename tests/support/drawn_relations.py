@@ -200,7 +200,16 @@ def _bundles_on(rng: Rng, names: Sequence[str]) -> list[Row]:
 
 def _topics_on(rng: Rng) -> list[Row]:
     odd = ["persistent://t/a/b/v1", "t/a/x", "", "persistent://t/a", "/////", ":////", "a:b/c/d/e", "persistent://t//x"]
-    odd += ["://t/a/x", "a/b/t/a/x", "persistent://t/d/x", "x/://t/a/x", "persistent://t/a/", "p:////a"]
+    odd += [
+        "://t/a/x",
+        "a/b/t/a/x",
+        "persistent://t/d/x",
+        "x/://t/a/x",
+        "persistent://t/a/",
+        "p:////a",
+        "segment://t/a/x",
+        "topic://t/a/x",
+    ]
     names = [str(name) for name in rng.choice(odd, int(rng.integers(0, 4)), replace=False)]
     spaces = ["persistent://t/a", "non-persistent://t/a", "persistent://t/b", "persistent://ü/c"]
     names += [f"{rng.choice(spaces)}/topic-ö-{rng.integers(0, 10**6)}" for _ in range(int(rng.integers(0, 12)))]

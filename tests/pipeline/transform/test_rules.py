@@ -275,7 +275,8 @@ def test_bundles_are_those_of_pandas(session: SparkSession) -> None:
     rng = np.random.default_rng(3)
     bounds = [0, 2**30, 2**31, 2**32 - 1]
     names = [f"t/a/0x{low:08x}_0x{high:08x}" for low, high in pairwise(bounds)]
-    topics = pd.DataFrame({"topic": [f"persistent://t/a/{k}" for k in range(300)], "pod": rng.choice(["p", "q"], 300)})
+    named = [f"segment://t/a/{k}/0000-7fff-{k}" if k % 3 else f"persistent://t/a/{k}" for k in range(300)]
+    topics = pd.DataFrame({"topic": named, "pod": rng.choice(["p", "q"], 300)})
     topics[list(TRAFFIC)] = rng.uniform(0, 100, (300, 4))
     topics["bundle"] = [names[sum(zlib.crc32(name.encode()) >= b for b in bounds[1:3])] for name in topics["topic"]]
     past = pd.DataFrame({"bundle": names, "short_rate_in": 5.0, "time": AT - 60, "seen": AT - 60, "count": 2000.0})

@@ -25,7 +25,8 @@ from trimtab_strategies.hash_ring import is_monitoring
 
 _DIGITS = 12
 _RANGE = re.compile(r"0x[0-9a-f]{8}_0x[0-9a-f]{8}")
-_TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<partition>-partition-\d+)?")
+_TOPIC = re.compile(r"(?:(?P<domain>[a-z-]+)://)?(?P<home>.*/)?(?P<name>[^/]*?)(?P<end>-partition-\d+)?")
+_SEGMENT = re.compile(r"(?P<domain>segment)://(?P<home>[^/]+/[^/]+/)(?P<name>.+)(?P<end>/[0-9a-f]+-[0-9a-f]+-\d+)")
 _FREE_TEXT = "text left out"
 _BROKERS = {"owner", "pod", "movingFrom"}  # keys whose values are names of brokers or pods
 _TRAITS = ("version", "load_manager", "persistent", "non_persistent", "weight", "started")
@@ -72,13 +73,13 @@ class Renaming:
         return f"{self._home(home)}/{extent}" if _RANGE.fullmatch(extent) else self._hash("bundle", name)
 
     def topic(self, name: str) -> str:
-        """Hash ``domain://tenant/namespace/topic``. The number of its partition stays."""
-        parts = _TOPIC.fullmatch(name)
+        """Hash ``domain://tenant/namespace/topic``. A partition's number and the end of a segment's name stay."""
+        parts = _SEGMENT.fullmatch(name) or _TOPIC.fullmatch(name)
         if not parts or not parts["home"]:
             return self._hash("topic", name)
         domain = f"{parts['domain']}://" if parts["domain"] else ""
         topic = self._hash("topic", parts["home"] + parts["name"])
-        return f"{domain}{self._home(parts['home'].rstrip('/'))}/{topic}{parts['partition'] or ''}"
+        return f"{domain}{self._home(parts['home'].rstrip('/'))}/{topic}{parts['end'] or ''}"
 
     def table(self, rows: pa.Table) -> pa.Table:
         """`rows` with every name hashed, and free text (error messages name hosts) left out."""

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import RESOURCES, TIMES, TRAFFIC, USAGE
 from trimtab_pipeline.prometheus.broker_presets import BEYOND, VIRTUAL, BrokerPreset, Series, latest, preset
+from trimtab_pipeline.transform.topic_to_bundle import DOMAINS
 
 RANGE = 5.0
 """Number of windows of raw samples to read: one complete window before the newest sample, and enough to find the scrape
@@ -205,7 +206,7 @@ def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, st
 
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
     """A query of `TOPICS` about the topics of these namespaces, or about all of them."""
-    pattern = ".+" if namespaces is None else f"(non-)?persistent://({_any_of(namespaces)})/.+"
+    pattern = ".+" if namespaces is None else f"{DOMAINS}({_any_of(namespaces)})/.+"
     return promql.replace('"$topics"', quoted(pattern))
 
 

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from trimtab_pipeline.prometheus.broker_presets import Series
 from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.transform.topic_to_bundle import HashRanges
+from trimtab_pipeline.transform.topic_to_bundle import HashRanges, namespaces_of
 from trimtab_pipeline.transform.trust import Drop
+from trimtab_strategies.model import some
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
@@ -22,6 +23,8 @@ _WHOLE = {"cpu": "total"}
 """Label that names parts (`Series.part`) -> its value in the series that is the total of all parts."""
 _PLAIN = ("", "-1")
 """Partition labels of topics without partitions."""
+_NAMED = 3  # kinds of names that a note names
+_KIND = 40  # most characters of a kind in a note
 Metrics = Mapping[str, tuple[str, Series]]
 """By metric, the signal and its `Series`."""
 
@@ -177,6 +180,30 @@ def full_names(topics: pa.StringArray, partitions: pa.StringArray) -> pa.StringA
     if pc.all(whole).as_py():
         return topics
     return pc.if_else(whole, topics, pc.binary_join_element_wise(topics, partitions, "-partition-"))
+
+
+def named_topics(columns: Mapping[str, pa.Array], dropped: Counter[str], notes: set[str]) -> dict[str, pa.Array]:
+    """The topics by their full names. Those of unknown kinds are left out, counted in `dropped` and told in `notes`."""
+    names = full_names(columns["topic"], columns["partition"])
+    rest = {name: column for name, column in columns.items() if name != "partition"}
+    known = pc.not_equal(namespaces_of(names), "")
+    strange = names.filter(pc.invert(known))
+    if not len(strange):
+        return rest | {"topic": names}
+    dropped[str(Drop.UNKNOWN_NAME)] += len(strange)
+    notes.add(
+        f"topics named like {some(_kinds(strange), _NAMED)} are not measured: Trimtab can't tell their bundles; "
+        "it knows persistent://*/*/*, non-persistent://*/*/* and segment://*/*/*/*"
+    )
+    return {name: column.filter(known) for name, column in (rest | {"topic": names}).items()}
+
+
+def _kinds(names: pa.StringArray) -> list[str]:
+    """The kinds of these names: the domain, and a star for each part."""
+    parts = pc.extract_regex(names, r"(?s)\A(?P<domain>[^/]*:/)?(?P<parts>.*)\z")
+    stars = pc.replace_substring_regex(pc.struct_field(parts, 1), "[^/]+", "*")
+    kinds = pc.binary_join_element_wise(pc.struct_field(parts, 0), stars, "")
+    return sorted(pc.unique(pc.utf8_slice_codeunits(kinds, 0, _KIND)).to_pylist())
 
 
 def batch(schema: pa.Schema, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

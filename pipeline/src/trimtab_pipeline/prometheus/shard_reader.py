@@ -11,9 +11,9 @@ The last row of every shard is its report; a failed shard has nothing else. The 
     ok            whether its rows are complete
     error         why its rows are not complete; empty when ok
     misconfigured whether a user must change a query first
-    dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``)
+    dropped       unused values, by cause (``NaN``, ``Infinite``, ``Negative``, ``UnknownName``)
     warnings      the server's warnings about its answers
-    notes         failed checks, limits that are NaN, and brokers without an answer, each with the cause
+    notes         failed checks, limits that are NaN, unknown kinds of topics' names, and brokers without an answer
     clock         seconds that the server's clock is ahead of ours; null when unknown
     bundles       number of rows from the bundles' own metrics
     answered      pods whose statistics were read; null when the request asks for no statistics
@@ -58,8 +58,8 @@ from trimtab_pipeline.prometheus.sample_batches import (
     InsideBundles,
     RawSeries,
     batch,
-    full_names,
     good,
+    named_topics,
     pivot,
     rated_series,
     raw_rows,
@@ -322,7 +322,8 @@ def _bundle_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa
     read.bundles = len(columns["bundle"])
     yield read.batch(BUNDLE_SAMPLES, columns)
     if not read.bundles and read.wanted.summing:
-        yield read.batch(BUNDLE_SAMPLES, _named_topics(_wide_table(read, TOPICS, _topic_queries(read, None))))
+        topics = _wide_table(read, TOPICS, _topic_queries(read, None))
+        yield read.batch(BUNDLE_SAMPLES, named_topics(topics, read.dropped, read.notes))
 
 
 def _hot_topic_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator[pa.RecordBatch]:
@@ -333,17 +334,13 @@ def _hot_topic_batches(read: _ShardRead, statistics: ReadStatistics) -> Iterator
         return
     queries = _topic_queries(read, read.request.namespaces)
     jobs = {name: partial(inside.asked, _column(read, TOPICS, name, queries[name])) for name in TRAFFIC}
-    yield read.batch(BUNDLE_SAMPLES, _named_topics(_columns(read, TOPICS, side_by_side(jobs, at_once=1))))
+    columns = _columns(read, TOPICS, side_by_side(jobs, at_once=1))
+    yield read.batch(BUNDLE_SAMPLES, named_topics(columns, read.dropped, read.notes))
 
 
 def _topic_queries(read: _ShardRead, namespaces: Sequence[str] | None) -> dict[str, str]:
     """The queries about the topics of these namespaces, or of all."""
     return {name: topics_in(promql, namespaces) for name, promql in read.wanted.topics.items()}
-
-
-def _named_topics(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:
-    """The topics by their full names."""
-    return columns | {"topic": full_names(columns["topic"], columns.pop("partition"))}
 
 
 def _statistics_batch(read: _ShardRead, statistics: ReadStatistics) -> pa.RecordBatch:
@@ -353,7 +350,7 @@ def _statistics_batch(read: _ShardRead, statistics: ReadStatistics) -> pa.Record
         silent = some([pod for pod, theirs in answers.failed.items() if theirs == why], _NAMED)
         read.notes.add(f"{read.table} of {silent} are not measured: {why}")
     read.answered = list(answers.pods)
-    return read.batch(BUNDLE_SAMPLES, _named_topics(dict(answers.topics)))
+    return read.batch(BUNDLE_SAMPLES, named_topics(answers.topics, read.dropped, read.notes))
 
 
 def _wide_table(read: _ShardRead, table: Table, queries: Mapping[str, str]) -> dict[str, pa.Array]:

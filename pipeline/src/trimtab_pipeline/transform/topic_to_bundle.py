@@ -1,7 +1,14 @@
 """Finds the bundle of each topic by the hash ranges of all bundles.
 
 On Spark the ranges are a table: `sql/topics.sql` joins it with the topics. Without Spark `HashRanges.place` does the
-same. Names are parsed on Arrow's buffers; only CRC-32 runs in Python, with one call of `zlib` per name.
+same. Names are parsed by Arrow; only CRC-32 runs in Python, with one call of `zlib` per name.
+
+Pulsar hashes the UTF-8 bytes of the whole name with CRC-32: the broker's class ``ConsistentHashingTopicBundleAssigner``
+(package ``org.apache.pulsar.common.naming``) takes ``TopicName.toString()``. A segment of a scalable topic (Pulsar 5,
+PIP-460) is a topic of its own. Its name ends with the segment's hash range and number:
+``segment://tenant/namespace/topic/0000-7fff-1`` (``SegmentTopicName.fromParent``). These are hashed, too, so the
+segments of one topic lie in different bundles of its namespace. ``topic://`` names a scalable topic as a whole. No
+broker serves it as a topic.
 """
 
 from __future__ import annotations
@@ -13,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,9 +28,12 @@ from trimtab_pipeline.transform.relations import RANGES
 from trimtab_strategies.hash_ring import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
-_SLASH = ord("/")
-_COLON = ord(":")
-_SLASHES = 4  # of persistent://tenant/namespace/topic
+DOMAINS = "((non-)?persistent://|segment://)"
+"""What a topic's name begins with, as a regular expression."""
+_NAME = (
+    r"(?s)\A(?:(?:non-)?persistent://(?P<namespace>[^/]+/[^/]+)/[^/]+"
+    r"|segment://(?P<of_segment>[^/]+/[^/]+)/.+/[0-9a-f]+-[0-9a-f]+-[0-9]+)\z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,18 +165,10 @@ def crc32(names: pa.StringArray) -> IntArray:
 
 
 def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
-    """``tenant/namespace`` of each ``domain://tenant/namespace/topic``; empty for other names, also V1 names."""
-    _, offsets, data = topics.buffers()
-    edges = np.frombuffer(offsets, np.int32)[topics.offset : topics.offset + len(topics) + 1]
-    text = np.frombuffer(data or b"", np.uint8)[: edges[-1]]
-    slashes = np.flatnonzero(text == _SLASH).astype(np.int32)
-    first, after = np.searchsorted(slashes, edges[:-1]), np.searchsorted(slashes, edges[1:])
-    padded = np.append(slashes, np.full(_SLASHES, edges[-1], np.int32))
-    domain = np.maximum(padded[first], 1)  # end of the domain with its colon
-    complete = (after - first == _SLASHES) & (padded[first + 1] == domain + 1) & (padded[first] > edges[:-1])
-    complete[complete] = text[domain[complete] - 1] == _COLON
-    begin = np.where(complete, padded[first + 1] + 1, edges[:-1])
-    return _cut(data, begin, np.where(complete, padded[first + _SLASHES - 1], edges[:-1]))
+    """``tenant/namespace`` of each topic; empty for names of other kinds, also V1 names (four parts)."""
+    parts = pc.extract_regex(topics, _NAME)
+    found = pc.binary_join_element_wise(pc.struct_field(parts, 0), pc.struct_field(parts, 1), "")
+    return pc.fill_null(found, "")
 
 
 def _without_overlaps(begin: IntArray, end: IntArray, last: BoolArray) -> IntArray:
@@ -184,10 +185,3 @@ def _power_of_two(counts: IntArray) -> IntArray:
     """The lowest power of 2 that is not less than each count."""
     powers: IntArray = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
     return powers
-
-
-def _cut(data: pa.Buffer, begin: npt.NDArray[np.int32], end: npt.NDArray[np.int32]) -> pa.StringArray:
-    """The pieces of `data` from each `begin` to its `end`, both ascending; the text is copied once, by Arrow."""
-    edges = np.stack([begin, end], axis=1).ravel()
-    pieces = pa.Array.from_buffers(pa.string(), max(len(edges) - 1, 0), [None, pa.py_buffer(edges), data])
-    return pieces.take(pa.array(np.arange(0, len(edges), 2, dtype=np.int32)))

@@ -50,6 +50,7 @@ class Drop(StrEnum):
     NO_LIMIT = "NoLimit"  # resources of brokers that have usage but no known limit
     DUPLICATE = "Duplicate"  # series or rows of bundles that exist more than once, brokers that share a pod
     UNKNOWN = "Unknown"  # bundles without a Bundle object, topics outside all bundles
+    UNKNOWN_NAME = "UnknownName"  # topics whose names are of an unknown kind
     GAP = "Gap"  # brokers with too few samples for a rate
     RESET = "Reset"  # brokers whose counters were reset too often
     RESTARTED = "Restarted"  # brokers whose containers have just started

@@ -12,7 +12,7 @@ either broker) the pair acts, and its counters restart. wanted = (rate of the bu
 leave in descending order while they fit into the rest of `wanted`.
 
 When it helps. Similar brokers; noisy load, because the counters wait; new or restarted brokers, because many pairs even
-out in one cycle. It is Pulsar's default from 5.0 on (PIP-364).
+out in one cycle. It is Pulsar's default from 5.0 on, for shedding and placement (apache/pulsar#26609).
 When it hurts. Usage that does not follow the traffic: the busier broker may have fewer messages, and still give bundles
 away by bytes. Brokers of different sizes. Large bundles: one that is larger than `wanted` never moves.
 

@@ -6,11 +6,11 @@
 -- A topic belongs to the bundle whose range contains the CRC-32 of its full name. The last hash belongs to the last
 -- range. A namespace's ring has equal cells, so that a topic is compared only with the few bundles of its cell.
 
--- Topics with their namespace, null unless the name is domain://tenant/namespace/topic.
+-- Topics with their namespace, null for names of unknown kinds: see `topic_to_bundle.namespaces_of`.
 from {bundle_samples}
 |> extend least(crc32(binary(topic)), 4294967294L) as place,
-       case when octet_length(topic) - octet_length(replace(topic, '/', '')) = 4
-             and instr(topic, '://') = instr(topic, '/') - 1 and instr(topic, '://') > 0
+       case when topic rlike r'\A(non-)?persistent://[^/]+/[^/]+/[^/]+\z'
+             or topic rlike r'(?s)\Asegment://[^/]+/[^/]+/.+/[0-9a-f]+-[0-9a-f]+-[0-9]+\z'
             then substring_index(substring(topic, instr(topic, '://') + 3), '/', 2)
        end as namespace
 
