@@ -23,7 +23,8 @@ from trimtab_pipeline.prometheus.queries import BUNDLES, RawRead
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest, TableName
 from trimtab_pipeline.prometheus.sample_batches import pivot
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_bundles, read_shard, wrong_labels
+from trimtab_pipeline.prometheus.shard_read import wrong_labels
+from trimtab_pipeline.prometheus.shard_reader import read_brokers, read_bundles, read_shard
 
 AT = 1_750_000_000.0
 SHARD = ShardRequest(("p",), bundles={"rate_in": "IN", "topics": "TOPICS"}, summing=False)

@@ -246,8 +246,8 @@ class PrometheusSettings:
     hot_bundles: number of bundles whose topics are reported: this many with the most messages, and as many with the
                 most bytes; 0: none.
     credentials: for the requests.
-    method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. With ``GET``, the URL of a shard with many
-                brokers may become too long.
+    method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. As URLs must be short, more queries are
+                then sent.
     partial_response: True: Thanos may leave out stores that don't answer. It then warns, and the data counts as
                 partial. False: the query fails instead. None: Thanos decides. Other servers have no such parameter.
     statistics: settings for requests to brokers, for ``bundle_metrics: statistics``.

@@ -284,7 +284,7 @@ class PrometheusSpec(Resource):
     auth: Auth | None = None
     """Authentication. If absent, requests are anonymous."""
     method: QueryMethod = QueryMethod.POST
-    """HTTP method. Use `GET` for a proxy that refuses `POST`. Queries for many brokers may then be too long."""
+    """HTTP method. Use `GET` for a proxy that refuses `POST`. As URLs must be short, more queries are then sent."""
     partial_response: bool | None = None
     """Whether Thanos may omit stores that do not answer. If true, Thanos warns, and nothing moves on partial data. If
     false, the query fails. If absent, the setting of Thanos applies."""

@@ -5,6 +5,8 @@ an idle broker from one without samples. A single value aggregates with ``max by
 scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `string.Template` texts with these selectors:
 
     $container  cAdvisor and kube-state-metrics rows of the broker's container
+    $containers rows of this container in all pods of the namespace. A query that names many pods is long, so it names
+                them only where it begins, and not in what its series are only matched with
     $network    cAdvisor rows of the pod's interfaces, which have no useful container name
     $pod        kube-state-metrics rows of the pod
     $broker     the brokers' own metrics
@@ -64,25 +66,23 @@ def latest(series: str) -> str:
     return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
 
 
-def _newest(series: str, value: str) -> str:
-    """The highest `value` per pod among the `series` with the pod's newest samples."""
-    return f"max by (pod) ({value} and ({latest(series)}))"
-
-
 def _limit(resource: str) -> str:
     """The limit of a resource: the container's limit, else its request, else the node's allocatable amount.
 
     A limit of NaN stays NaN, so that the request does not silently replace it.
     """
-    container = f'{{$container,resource="{resource}"}}'
     node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
-    limits, requests = (f"kube_pod_container_resource_{kind}{container}" for kind in ("limits", "requests"))
-    choices = (
-        f"max by (pod) ({limits} unless {limits} <= 0)",
-        f"max by (pod) ({requests} unless {requests} <= 0)",
-        f"max by (pod) ({_ON_NODE} {node})",
-    )
+    choices = (_above_zero("limits", resource), _above_zero("requests", resource), f"max by (pod) ({_ON_NODE} {node})")
     return f"max by (pod) ({' or '.join(choices)})"
+
+
+def _above_zero(kind: str, resource: str) -> str:
+    """PromQL for the limits or requests of a resource that are not 0 or less."""
+    ours, all_ours = (
+        f'kube_pod_container_resource_{kind}{{{selector},resource="{resource}"}}'
+        for selector in ("$container", "$containers")
+    )
+    return f"max by (pod) ({ours} unless {all_ours} <= 0)"
 
 
 def _ahead(*series: str) -> str:
@@ -99,7 +99,7 @@ _CPU, _TRAFFIC, _LB_CPU = (
     "pulsar_broker_rate_in{$broker}",
     "pulsar_lb_cpu_usage{$broker}",
 )
-_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$container}}" for name in ("", "throttled_"))
+_PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$containers}}" for name in ("", "throttled_"))
 _TRAFFIC_TIME = {"traffic_time": f"max by (pod) (timestamp({_TRAFFIC}))"}
 _TRAFFIC_SERIES = {name: Series(f"pulsar_broker_{name}", "$broker") for name in TRAFFIC}
 _NOT_YET = 0.001
@@ -110,7 +110,8 @@ _KUBERNETES = BrokerPreset(
         "cpu_limit": _limit("cpu"),
         "memory_limit": _limit("memory"),
         "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
-        "throttled": _newest(_THROTTLED, f"rate({_THROTTLED}[$window]) / (rate({_PERIODS}[$window]) > 0)"),
+        "throttled": "max by (pod) (rate(container_cpu_cfs_throttled_periods_total{$container}[$window])"
+        f" / (rate({_PERIODS}[$window]) > 0) and ({latest(_THROTTLED)}))",
         "resource_time": f"max by (pod) (timestamp({_CPU}))",
         **_TRAFFIC_TIME,
     },

@@ -19,6 +19,7 @@ reach only the configured server.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import deque
@@ -39,6 +40,16 @@ from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, Vec
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
 _WRONG = (400, 422)  # a query that does not parse, or can't be evaluated
+_TOO_LARGE = (413, 414, 431)  # a body, a URL or headers that are too long
+_OF_SIZE = re.compile(
+    r"too long query|raw query size|expression-size|load too many samples|too many (series|samples|chunks|timeseries)"
+    r"|(series|samples|chunks|bytes|fetched \w+) limit\b|err-mimir-max-[a-z-]*per-query"
+    r"|-search\.max(QueryLen|UniqueTimeseries|SamplesPer|MemoryPerQuery)"
+    r"|(URI|URL|header|cookie|entity|body|content|payload) too (long|large)",
+    re.IGNORECASE,
+)
+"""Refusals of a query's size, or of the amount of data that it would read: VictoriaMetrics, Prometheus, Thanos, Mimir,
+and proxies that answer 400."""
 _RETRIED = (429, 502, 503, 504)
 _PAUSES = (0.0, 0.2)  # seconds before each further try
 _COMPLAINT = 2**16  # maximum number of bytes that are read of an error's body
@@ -68,6 +79,14 @@ class PrometheusStatusError(PrometheusError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.refused = status in _WRONG
+
+
+class QueryTooLargeError(PrometheusStatusError):
+    """A query that the server, or a proxy before it, refuses for its size or for what it would read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.refused = True
 
 
 class PrometheusFormatError(PrometheusError):
@@ -105,9 +124,10 @@ class ArrowSession(StrictSession):
             self.clock_ahead = _ahead(response.headers.get("Date", ""), time.time())
             if response.status_code != _OK:
                 text = _response_text(response, self._credentials) + _advice(response.status_code, self._credentials)
-                raise PrometheusStatusError(
-                    f"{_text(url)} answered {response.status_code}: {text}", status=response.status_code
-                )
+                message = f"{_text(url)} answered {response.status_code}: {text}"
+                if response.status_code in _TOO_LARGE or _OF_SIZE.search(text) is not None:
+                    raise QueryTooLargeError(message)
+                raise PrometheusStatusError(message, status=response.status_code)
             answer = cast("ArrowResponse", response)
             answer.__class__, answer.parser = ArrowResponse, self._parser
             # read in one piece: joining many pieces would double the time

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+import string
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,8 @@ def _rated(promql: str) -> str:
 _RATE = re.compile(
     r'\b(?:rate|increase)\s*\(\s*([a-zA-Z_:][\w:]*\s*(?:\{(?:"(?:[^"\\]|\\.)*"|[^"}])*\})?)\s*\[\$window\]'
 )
+_PLAIN = (string.ascii_letters + string.digits + "_.-~ ").encode()
+"""Bytes that URLs and forms hold as they are, or as one other byte."""
 _CHECKED = {"cpu", "rate_in"}
 """Signals whose series are checked for samples from the future. If a user's query replaces one, there is no check."""
 _BUNDLE_METRICS = {
@@ -190,10 +193,12 @@ def combined(values: Mapping[str, str]) -> str:
 
 def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
     """The values of the selectors in a query's text."""
-    namespace, pod = quoted(settings.namespace), f"pod=~{quoted(_any_of(pods))}"
+    namespace, pod = quoted(settings.namespace), naming(pods)
     kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
+    container = f"container={quoted(settings.container)}"
     return {
-        "container": f"{kubelet},container={quoted(settings.container)}",
+        "container": f"{kubelet},{container}",
+        "containers": f"namespace={namespace},{container}",
         "network": f'{kubelet},interface!~"{VIRTUAL}"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}",
@@ -202,6 +207,17 @@ def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, st
         "samples": _duration(RANGE * settings.window),
         "beyond": _duration(BEYOND - settings.trust.max_clock_skew),
     }
+
+
+def naming(pods: Iterable[str]) -> str:
+    """The part of a selector that selects these pods; queries are rendered with it."""
+    return f"pod=~{quoted(_any_of(pods))}"
+
+
+def sent_bytes(promql: str) -> int:
+    """Bytes of a query in a URL or a form, where most other signs than letters and digits take three bytes."""
+    text = promql.encode()
+    return len(text) + 2 * len(text.translate(None, _PLAIN))
 
 
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:
@@ -227,7 +243,17 @@ def of_newest(promql: str) -> str:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    return "|".join(re.sub(r"([.\\+*?()|\[\]{}^$])", r"\\\1", name) for name in names)
+    """A regular expression for these names. Those with the same beginning, as the pods of one owner, share it."""
+    ends = defaultdict[str, list[str]](list)
+    for name in names:
+        begin = name[: max(map(name.rfind, "-/")) + 1]
+        ends[_literal(begin)].append(_literal(name.removeprefix(begin)))
+    several = {begin: "|".join(theirs) for begin, theirs in ends.items()}
+    return "|".join(f"{begin}({text})" if begin and "|" in text else begin + text for begin, text in several.items())
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([.\\+*?()|\[\]{}^$])", r"\\\1", text)
 
 
 def quoted(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
-from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, tables
+from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, sent_bytes, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
 """What is read. ``topics``: only those of `ReadRequest.bundles`."""
@@ -23,6 +24,10 @@ SAMPLES: Mapping[TableName, pa.Schema] = {
     "topics": BUNDLE_SAMPLES,
 }
 """The columns of each table."""
+_LONGEST = {"POST": 16_000, "GET": 8_000}
+"""Bytes of a request that servers usually accept. VictoriaMetrics allows 16 KiB of a query, nginx 8 KiB of a URL."""
+_REST = 150
+"""Bytes of a request's other parameters and of its path, without the URL of the server."""
 _TIMEOUTS = 2.0
 """Time budget for all queries of a shard, as a multiple of the timeout of one query."""
 
@@ -102,7 +107,8 @@ class ReadRequest:
     timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the
     whole measurement. window: seconds of the rates.
     method, partial_response: as in `PrometheusSettings`. bundles: those whose topics the table ``topics`` holds.
-    statistics_timeout: seconds for one broker's statistics.
+    statistics_timeout: seconds for one broker's statistics. most: pods that one query of a table may name, where the
+    server refused more.
     """
 
     url: str
@@ -118,6 +124,7 @@ class ReadRequest:
     bundles: tuple[str, ...] = ()
     statistics_timeout: float = 10.0
     left: float = float("inf")
+    most: Mapping[str, int] = field(default_factory=dict)
     made: float = field(default_factory=time.time, compare=False)
 
     @classmethod
@@ -131,6 +138,7 @@ class ReadRequest:
         policy: str = "",
         left: float = float("inf"),
         bundles: Iterable[str] = (),
+        most: Mapping[str, int] = MappingProxyType({}),
         now: float | None = None,
     ) -> ReadRequest:
         """A read of `shards` by `settings`. left: seconds until the deadline. now: epoch seconds; None: current time.
@@ -152,7 +160,13 @@ class ReadRequest:
             tuple(bundles),
             settings.statistics.timeout,
             left,
+            dict(most),
         )
+
+    @property
+    def longest(self) -> int:
+        """Bytes that a query may have in the URL or the form (`queries.sent_bytes`)."""
+        return _LONGEST[self.method] - _REST - sent_bytes(self.url)
 
     @property
     def namespaces(self) -> list[str]:

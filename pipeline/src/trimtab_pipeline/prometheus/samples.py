@@ -67,6 +67,19 @@ class Samples:
         """The column of label `name`, all empty where no series has it."""
         return self.labels[name] if name in self.labels else pa.repeat("", len(self))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Samples]) -> Samples:
+        """All series of `parts`, which has at least one answer."""
+        if len(parts) == 1:
+            return parts[0]
+        names = dict.fromkeys(name for part in parts for name in part.labels)
+        return cls(
+            {name: pa.concat_arrays([part.label(name) for part in parts]) for name in names},
+            pa.concat_arrays([part.values for part in parts]),
+            tuple(dict.fromkeys(text for part in parts for text in part.warnings)),
+            tuple(itertools.chain.from_iterable(part.points for part in parts)),
+        )
+
     def of_pods(self, pods: Sequence[str]) -> Samples:
         """The series whose label ``pod`` is among `pods`."""
         return self.filter(pc.is_in(self.label("pod"), value_set=pa.array(pods, pa.string())))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -35,7 +35,8 @@ class PolicyCycle:
 
     last: the state that it continues from. ranges: hash ranges of all bundles, if topics are summed because bundles
     have no metrics of their own. asked, ends: times of its request and its deadline, in seconds of the monotonic clock.
-    past: whether it measures a past time. Of bundles it then reads only the traffic, and its topology has no owners.
+    most: as in `ReadRequest`. past: whether it measures a past time. Of bundles it then reads only the traffic, and its
+    topology has no owners.
     """
 
     cycle: Cycle
@@ -45,6 +46,7 @@ class PolicyCycle:
     ends: float
     last: LastState = NO_STATE
     ranges: HashRanges | None = None
+    most: Mapping[str, int] = field(default_factory=dict)
     past: bool = False
 
     @property
@@ -85,7 +87,9 @@ class PolicyCycle:
         now, at = time.monotonic(), self.cycle.at
         left = max(0.0, self.ends - now)
         late = now - self.asked
-        return ReadRequest.of(self.settings, at, shards, late, policy=self.name, left=left, bundles=bundles)
+        return ReadRequest.of(
+            self.settings, at, shards, late, policy=self.name, left=left, bundles=bundles, most=self.most
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class PolicySource:
         tables(settings)  # raise errors in the settings now, not in every cycle
         self.name, self._settings, self._deadline, self._writer = name, settings, deadline, writer
         self._cycles, self._refreshes = cycles, refreshes
+        self._most: dict[str, int] = {}  # as in `ReadRequest`; it lasts as long as this source
         self._summing = Summing(settings.bundle_metrics)
         by_time = settings.averages == "time"
         taus = (settings.short_tau, settings.long_tau) if by_time else (math.nan, math.nan)
@@ -127,7 +128,8 @@ class PolicySource:
     def _cycle(self, topology: Topology, at: float) -> PolicyCycle:
         """A cycle at `at` (epoch s) that is asked for now, without a last state."""
         now = time.monotonic()
-        return PolicyCycle(Cycle.of(self.name, self._settings, at), self._settings, topology, now, now + self._deadline)
+        cycle, ends = Cycle.of(self.name, self._settings, at), now + self._deadline
+        return PolicyCycle(cycle, self._settings, topology, now, ends, most=self._most)
 
     def _continued(self, one: PolicyCycle, *, bundles: bool) -> PolicyCycle:
         """The cycle, with the last state. Raises `OSError` when the history can't be read."""
@@ -137,6 +139,7 @@ class PolicySource:
     def _finished(self, topology: Topology, at: float, measured: Measurement, *, bundles: bool) -> Observation:
         """The observation, after it was written to the history."""
         clock = [time.perf_counter()]
+        self._most |= measured.reports.most
         load = snapshot(
             measured.brokers,
             measured.bundles,
@@ -183,6 +186,7 @@ class PolicySource:
             now,
             now + self._deadline,
             ranges=self._summing.ranges(topology),
+            most=self._most,
             past=True,
         )
         return Wanted(

@@ -111,6 +111,12 @@ class ShardReports:
         return {pod for report in self.reports for pod in report.get("repeated", ())}
 
     @property
+    def most(self) -> dict[str, int]:
+        """For each table with a query that the server refused for its size: pods that one query may name."""
+        told = [(str(report["table"]), int(report["most"])) for report in self.reports if report.get("most")]
+        return {table: min(most for name, most in told if name == table) for table, _ in told}
+
+    @property
     def seconds(self) -> float:
         """Seconds that the slowest shard spent on HTTP and parsing."""
         return max((float(report.get("seconds") or 0.0) for report in self.reports), default=0.0)
