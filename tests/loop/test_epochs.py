@@ -13,7 +13,7 @@ from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
-from trimtab_operator.kube.leader_election import LeaseLostError
+from trimtab_operator.kube.leader_election import LAST_EPOCH, LeaseLostError
 from trimtab_operator.leadership import announce, unused_epoch
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
@@ -72,6 +72,18 @@ def test_an_unused_epoch_is_above_what_bundles_carry_though_all_memory_is_gone(r
         await env.seen()
 
         assert await unused_epoch(env.cluster) == 42
+
+    run_policy(LEVEL, scenario)
+
+
+def test_an_epoch_that_none_can_follow_does_not_count(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first, second, *_ = env.names.values()
+        assign(env, first, LAST_EPOCH)
+        assign(env, second, 6)
+        await env.seen()
+
+        assert await unused_epoch(env.cluster) == 7
 
     run_policy(LEVEL, scenario)
 

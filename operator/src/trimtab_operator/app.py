@@ -112,8 +112,8 @@ async def run_operator(
 ) -> None:
     """Stand by, lead once elected, and return after SIGTERM or SIGINT. Started writes finish, and no new one starts.
 
-    api: its writes pass the fence of `elector` (`kube.leader_election.candidate`). Raises `EpochsUsedUpError`, and
-    `LeaseLostError` once all tasks of the leader have ended.
+    api: its writes pass the fence of `elector` (`kube.leader_election.candidate`). Raises `LeaseLostError` once
+    all tasks of the leader have ended.
     """
     instance = elector.candidacy.identity
     events, everywhere = EventPoster(api, instance=instance), not options.namespaces

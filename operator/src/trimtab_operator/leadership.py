@@ -26,7 +26,7 @@ from trimtab_operator.aio import ended, kept_running
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.leader_election import Elector, LeaseLostError
+from trimtab_operator.kube.leader_election import LAST_EPOCH, Elector, LeaseLostError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.strategy_state import PolicyStateStore
@@ -73,7 +73,7 @@ async def _campaign(clusters: Clusters, elector: Elector) -> None:
 async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Event, writers: Writers) -> None:
     """Run Kopf, and the `writers` of each cluster, until `stop`, or until the Lease is lost.
 
-    Raises `LeaseLostError`, `EpochsUsedUpError`.
+    Raises `LeaseLostError`.
     """
     keeping = asyncio.create_task(elector.keep(), name="lease")
     keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(clusters, stop))
@@ -228,13 +228,14 @@ async def _take_signals_back(stop: asyncio.Event) -> None:
 
 
 async def unused_epoch(cluster: ClusterState) -> int:
-    """The smallest epoch above those of all bundles and policies. Raises `ApiError`."""
-    bundles = cluster.stores.bundles.items.values()
-    highest = max((bundle.assigned_epoch for bundle in bundles), default=0)
+    """The smallest epoch above those of all bundles and policies. Raises `ApiError`.
+
+    `LAST_EPOCH` does not count. Only an edit by hand sets it, and no leader could get past it.
+    """
+    used = [bundle.assigned_epoch for bundle in cluster.stores.bundles.items.values()]
     async for page in cluster.api.list(POLICIES, cluster.namespace):
-        for policy in page.items:
-            highest = max(highest, await _remembered_epoch(cluster, policy["metadata"]))
-    return highest + 1
+        used += [await _remembered_epoch(cluster, policy["metadata"]) for policy in page.items]
+    return max((epoch for epoch in used if epoch < LAST_EPOCH), default=0) + 1
 
 
 async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) -> int:

@@ -307,6 +307,7 @@ def _elector(wire: Wire, place: int, memory: Memory, fence: int) -> Elector:
     elector = Elector(api, "ns", candidacy, gate, memory.leader, wall=lambda: float(next(stamps) % STAMPS))
     elector._existed, elector._version, elector._acquired = memory.existed, memory.version, memory.acquired
     elector._transitions, elector._free_at = memory.transitions, clock() + memory.free
+    elector.epoch = memory.transitions  # for a leader, its own
     return elector
 
 

@@ -165,21 +165,17 @@ def _deleted_is_free(original: Any) -> Any:
 
 
 def _restored_late(_: Any) -> Any:
-    async def restore(self: Any) -> bool:
+    async def restore(self: Any, epoch: int) -> bool:
         try:
-            return bool(await self._create(self.epoch))
+            return bool(await self._create(epoch))
         except ConflictError as error:
             raise LeaseLostError("another process created it") from error
 
     return restore
 
 
-def _same_epoch(original: Any) -> Any:
-    def taken(self: Any, epoch: int) -> dict[str, Any]:
-        spec: dict[str, Any] = original(self, max(1, epoch - 1))
-        return spec
-
-    return taken
+def _same_epoch(_: Any) -> Any:
+    return lambda self: max(1, self._transitions)
 
 
 def _with_locked(original: Any) -> Any:
@@ -374,7 +370,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _restored_late, election(acts=1, begun=True), TOGETHER,
     ),
     Mutant(
-        f"{_P}kube.leader_election:Elector._taken", "a new leader keeps the epoch of the former one",
+        f"{_P}kube.leader_election:Elector._next_epoch", "a new leader keeps the epoch of the former one",
         _same_epoch, election(), REPEATED,
     ),
 )  # fmt: skip

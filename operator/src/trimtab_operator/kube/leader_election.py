@@ -10,7 +10,10 @@ If the Lease was deleted, a candidate waits for one whole duration after it firs
 may have renewed the Lease just before the deletion, unseen by the candidate, and may still lead.
 
 ``leaseTransitions`` counts the leaders. It is also the *epoch* that a leader writes into its decisions. The count
-starts again if the Lease was deleted. `Elector.claim` then raises it above all epochs in Bundles and stored states.
+starts again if the Lease was deleted, or if it is beyond `START_AGAIN`. `Elector.claim` then raises it above all epochs
+in Bundles and stored states.
+
+Each write has the whole spec, so a renewal repairs what a person edited.
 """
 
 from __future__ import annotations
@@ -43,6 +46,13 @@ DURATION, DEADLINE, RETRY = 15.0, 10.0, 2.0
 LAST_EPOCH = 2**31 - 1
 """The largest number that ``leaseTransitions`` can be."""
 
+START_AGAIN = 2**30
+"""A count of leaders that only an edit by hand can reach: the next leader counts from 1. The other half of the numbers
+remains for the leaders after one whose epoch came from such an edit."""
+
+LONGEST_DURATION = 3600.0
+"""The longest Lease, in seconds. A longer duration was edited by hand."""
+
 _CHANCE = random.SystemRandom()
 _ATTEMPTS = 3
 """Number of attempts without an answer that fit into the deadline."""
@@ -50,10 +60,6 @@ _ATTEMPTS = 3
 
 class LeaseLostError(RuntimeError):
     """This process no longer leads; the text says why. The process must exit."""
-
-
-class EpochsUsedUpError(RuntimeError):
-    """No epoch is left above the largest one in use; the text says what to do."""
 
 
 def own_identity() -> str:
@@ -90,8 +96,8 @@ class Candidacy:
                 f"lease times {self.duration:g}/{self.deadline:g}/{self.retry:g} s (duration/deadline/retry) must "
                 "decrease: a leader tries several times before its deadline, and stops before others may take over"
             )
-        if not 1 <= self.duration <= 3600:  # noqa: PLR2004  the API counts whole seconds, and an hour is long
-            raise ValueError(f"lease duration {self.duration:g} s must be 1 to 3600 s")
+        if not 1 <= self.duration <= LONGEST_DURATION:  # the API counts whole seconds, and an hour is long
+            raise ValueError(f"lease duration {self.duration:g} s must be 1 to {LONGEST_DURATION:g} s")
 
 
 @dataclass(slots=True)
@@ -152,16 +158,12 @@ class Elector:
     async def claim(self, epoch: int) -> int:
         """Raise our epoch to at least `epoch`, and return it. Call this before any write that carries our epoch.
 
-        `keep` must be running. Raises `LeaseLostError`, `EpochsUsedUpError`.
+        `keep` must be running. epoch: at most `LAST_EPOCH`. Raises `LeaseLostError`.
         """
-        if epoch > LAST_EPOCH:
-            raise EpochsUsedUpError(
-                f"epoch {epoch} is past {LAST_EPOCH}: remove spec.assignment of the Bundle that carries {epoch - 1}"
-            )
         while self.epoch < epoch:
             if not self.fence.left:
                 raise LeaseLostError("the Lease ran out before an epoch could be claimed")
-            if not await self._try(lambda: self._write({"leaseTransitions": epoch})):
+            if not await self._try(lambda: self._renew(epoch)):
                 await asyncio.sleep(self._pause())
         return self.epoch
 
@@ -182,17 +184,21 @@ class Elector:
         except TimeoutError:
             self._complain("the API server did not answer in time")
         except ApiError as error:
-            self._complain(str(error))
+            self._complain(str(error), error.reason)
         else:
             self._complaint = ""
             return done
         return False
 
-    def _complain(self, text: str) -> None:
-        """Log a failure, at a lower level if it repeats the last one."""
-        level = logging.DEBUG if text == self._complaint else logging.WARNING
+    def _complain(self, text: str, reason: str = "") -> None:
+        """Log a failure, at a lower level if it repeats the last one.
+
+        reason: the API server's. Its texts may quote the time of each attempt, so they can differ for the same failure.
+        """
+        same = reason or text
+        level = logging.DEBUG if same == self._complaint else logging.WARNING
         log.log(level, "Lease %s/%s: %s", self.namespace, self.candidacy.name, text)
-        self._complaint = text
+        self._complaint = same
 
     async def _reach(self) -> bool:
         """Take the Lease if it may be taken. Raises `ApiError`."""
@@ -202,23 +208,28 @@ class Elector:
             if self._existed:
                 self._existed, self._version = False, ""
                 self._free_at = self.fence.clock() + self.candidacy.duration
-            return self._may_take() and await self._create(self._transitions + 1)
+            self._transitions = 0
+            return self._may_take() and await self._create(1)
         if ours:  # an earlier attempt took it, and its answer was lost
-            return await self._write({"renewTime": self._now()})
-        return self._may_take() and await self._write(self._taken(self._transitions + 1))
+            return await self._write(self._transitions)
+        return self._may_take() and await self._write(self._next_epoch(), taking=True)
 
-    async def _renew(self) -> bool:
-        """Renew the Lease. Raises `ApiError`; `LeaseLostError` when another process holds it."""
+    def _next_epoch(self) -> int:
+        return self._transitions + 1 if self._transitions < START_AGAIN else 1
+
+    async def _renew(self, epoch: int = 0) -> bool:
+        """Renew the Lease. epoch: raises ours. Raises `ApiError`; `LeaseLostError` when another process holds it."""
+        epoch = max(epoch, self.epoch)
         try:
-            return await self._write({"renewTime": self._now()})
+            return await self._write(epoch)
         except NotFoundError:
-            return await self._restore()
-        except ConflictError:
+            return await self._restore(epoch)
+        except ConflictError:  # perhaps a renewal that was given up was stored, or a person edited the Lease
             if not self._look(await self._read()):
                 raise LeaseLostError(f"the Lease is held by {self.leader or 'no one'} now") from None
-            return False
+            return await self._write(epoch)
 
-    async def _restore(self) -> bool:
+    async def _restore(self, epoch: int) -> bool:
         """Create the deleted Lease again, before another process takes it.
 
         Raises `LeaseLostError` if the fence is closed: another process may have led, and may have held the Lease.
@@ -226,7 +237,7 @@ class Elector:
         if not self.fence.left:
             raise LeaseLostError("the Lease was deleted, and this process had not renewed it in time")
         try:
-            return await self._create(self.epoch)
+            return await self._create(epoch)
         except ConflictError as error:
             raise LeaseLostError("the Lease was deleted, and another process created it again") from error
 
@@ -248,10 +259,16 @@ class Elector:
         self.leader, self._transitions = spec.get("holderIdentity") or "", spec.get("leaseTransitions") or 0
         if self._version != meta["resourceVersion"]:
             self._version = meta["resourceVersion"]
-            lasts = float(spec.get("leaseDurationSeconds") or self.candidacy.duration) if self.leader else 0.0
-            self._free_at = self.fence.clock() + lasts
+            self._free_at = self.fence.clock() + (self._lasts(spec.get("leaseDurationSeconds")) if self.leader else 0.0)
         ours = self.leader == self.candidacy.identity and spec.get("acquireTime") == self._acquired
         return ours and bool(self._acquired)
+
+    def _lasts(self, seconds: int | None) -> float:
+        """Seconds for which to leave the Lease to its holder. seconds: its duration, perhaps edited by hand.
+
+        The holder may write for as long as our own duration, or for longer if it was started with other times.
+        """
+        return max(self.candidacy.duration, min(float(seconds or 0.0), LONGEST_DURATION))
 
     def _now(self) -> str:
         return micro_timestamp(self.wall())
@@ -259,14 +276,16 @@ class Elector:
     def _may_take(self) -> bool:
         return self.fence.clock() >= self._free_at
 
-    def _taken(self, epoch: int) -> dict[str, Any]:
-        """The spec of the Lease when we take it."""
-        self._acquired = self._now()
+    def _spec(self, epoch: int, *, taking: bool) -> dict[str, Any]:
+        """The whole spec of the Lease when we hold it. taking: whether our term begins."""
+        now = self._now()
+        if taking:
+            self._acquired = now
         return {
             "holderIdentity": self.candidacy.identity,
             "leaseDurationSeconds": math.ceil(self.candidacy.duration),
             "acquireTime": self._acquired,
-            "renewTime": self._acquired,
+            "renewTime": now,
             "leaseTransitions": epoch,
         }
 
@@ -275,14 +294,14 @@ class Elector:
             "apiVersion": LEASES.api_version,
             "kind": LEASES.kind,
             "metadata": {"name": self.candidacy.name},
-            "spec": self._taken(epoch),
+            "spec": self._spec(epoch, taking=True),
         }
         asked = self.fence.clock()
         return self._granted(asked, await self.api.create(LEASES, self.namespace, body))
 
-    async def _write(self, spec: Mapping[str, Any]) -> bool:
+    async def _write(self, epoch: int, *, taking: bool = False) -> bool:
         """Change the Lease. Raises `ApiError`, and `ConflictError` if the Lease has changed since it was last read."""
-        body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        body = {"metadata": {"resourceVersion": self._version}, "spec": self._spec(epoch, taking=taking)}
         asked = self.fence.clock()
         return self._granted(asked, await self.api.patch(LEASES, self.namespace, self.candidacy.name, body))
 

@@ -21,7 +21,6 @@ from trimtab_operator.kube.leader_election import (
     LEASE,
     RETRY,
     Candidacy,
-    EpochsUsedUpError,
     LeaseLostError,
     candidate,
     own_identity,
@@ -142,7 +141,7 @@ def _run(arguments: argparse.Namespace) -> int:
     log_to_stderr(arguments.log_level, arguments.log_format, verbose=arguments.verbose)
     try:
         asyncio.run(_operate(arguments, _retention(arguments)))
-    except (LeaseLostError, EpochsUsedUpError) as error:
+    except LeaseLostError as error:
         log.critical("%s: ending, to restart as a standby", error)
         return FINDING
     return FINE
