@@ -255,6 +255,15 @@ def test_the_verb_reads_every_broker_and_says_where_they_differ(capsys: pytest.C
     assert (policy["metadata"]["name"], policy["spec"]["limits"]) == ("mine", {"coolDown": "10m"})
 
 
+def test_matchers_and_parameters_of_prometheus_are_in_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--matcher", "cluster=east", "--parameter", "extra_label=tenant=a", "-o", "json"]
+    with settings_brokers(defaults()) as brokers:
+        assert main(["migrate", "--admin-url", brokers.url, *words]) == 0
+    source = json.loads(capsys.readouterr().out)["spec"]["source"]["prometheus"]
+    assert source["matchers"] == {"cluster": "east"}
+    assert source["parameters"] == {"extra_label": "tenant=a"}
+
+
 def test_a_comment_says_how_to_compare_with_trim(capsys: pytest.CaptureFixture[str]) -> None:
     with settings_brokers(defaults()) as brokers:
         assert main(["migrate", "--admin-url", brokers.url]) == 0

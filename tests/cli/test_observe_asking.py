@@ -112,6 +112,17 @@ def test_an_authority_of_ones_own_and_a_certificate_are_taken_from_files(
     assert sources.settings[ASKED].credentials.ca == authority.certificate.read_text()
 
 
+def test_matchers_and_parameters_are_in_every_query(sources: StaticSources) -> None:
+    words = ["--matcher", "cluster=east", "--matcher", "site=a=b", "--parameter", "namespace=team-a"]
+    with GuardedServer(knowing()) as server:
+        assert main(["observe", "--url", server.url, "-n", "ns", *words]) == 0
+        assert {asked.in_url["namespace"] for asked in server.asked} == {"team-a"}
+        assert all('{namespace="ns",cluster="east",site="a=b"}' in asked.parameters["query"] for asked in server.asked)
+    told = sources.settings[ASKED]
+    assert told.matchers == (("cluster", "east"), ("site", "a=b"))
+    assert told.parameters == (("namespace", "team-a"),)
+
+
 def test_what_a_cluster_calls_otherwise_can_be_said(sources: StaticSources) -> None:
     words = ["--namespace-label", "kubernetes_namespace", "--container", "pulsar", "--window", "5m", "--method", "GET"]
     with GuardedServer(knowing()) as server:
@@ -136,6 +147,8 @@ def test_what_a_cluster_calls_otherwise_can_be_said(sources: StaticSources) -> N
         (["--ca-file", "FILE"], "holds no PEM text"),
         (["--tenant", "a\nb"], "X-Scope-OrgID holds a line break"),
         (["--namespace-label", 'x="y",z'], "is not a label name"),
+        (["--matcher", "a=x", "--matcher", "a=y"], "--matcher a is given more than once"),
+        (["--parameter", f"a={TOKEN}", "--parameter", "a=x"], "--parameter a is given more than once"),
     ],
 )
 def test_what_cant_be_used_is_told_in_one_line(
@@ -152,7 +165,10 @@ def test_what_cant_be_used_is_told_in_one_line(
     assert not sources.settings
 
 
-@pytest.mark.parametrize("option", [["--bearer-token-file", "x"], ["--resources", "pulsar"], ["--window", "1m"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--bearer-token-file", "x"], ["--resources", "pulsar"], ["--window", "1m"], ["--matcher", "a=b"]],
+)
 def test_how_a_url_is_asked_is_refused_where_there_is_none(option: list[str], capsys: Captured) -> None:
     assert main(["observe", "--policy", "main", "-n", "ns", *option]) == 2
     assert f"{option[0]} works only with --url" in capsys.readouterr().err
@@ -162,6 +178,26 @@ def test_how_a_url_is_asked_is_refused_where_there_is_none(option: list[str], ca
 def test_a_window_that_is_none_is_refused(length: str, capsys: Captured) -> None:
     assert main(["observe", "--url", "http://x", "-n", "ns", f"--window={length}"]) == 2
     assert "is not a duration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--matcher", "cluster"], "'cluster' has no value: write LABEL=VALUE"),
+        (["--matcher", "a-b=x"], "matcher 'a-b' is not a label name"),
+        (["--matcher", "pod=x"], "matcher 'pod' is set by Trimtab"),
+        (["--parameter", f"query={TOKEN}"], "parameter 'query' is set by Trimtab"),
+        (["--parameter", f"a b={TOKEN}"], "parameter 'a b' is not a parameter's name"),
+    ],
+)
+@pytest.mark.parametrize("verb", [["observe", "--url", "http://x"], ["plan"], ["migrate", "--admin-url", "http://x"]])
+def test_a_matcher_or_parameter_that_is_none_is_refused_by_every_verb(
+    verb: list[str], words: list[str], told: str, capsys: Captured
+) -> None:
+    assert main([*verb, *words]) == 2
+    shown = capsys.readouterr().err
+    assert told in shown
+    assert TOKEN not in shown
 
 
 class Failing(StaticSource):

@@ -26,12 +26,14 @@ Planned = Callable[..., tuple[int, str, str]]
 
 
 class Asked(StaticSources):
-    """Remembers which server it was to ask."""
+    """Remembers which server it was to ask, and how."""
 
     urls: list[str]
+    last: PrometheusSettings
 
     def open(self, policy: str, settings: PrometheusSettings) -> Any:
         self.urls.append(settings.url)
+        self.last = settings
         return super().open(policy, settings)
 
 
@@ -126,6 +128,14 @@ def test_of_several_the_named_one_is_taken(planned: Planned) -> None:
 def test_another_prometheus_may_be_measured_by(planned: Planned, asked: Asked) -> None:
     assert planned("--prometheus", "http://localhost:9099", manifests=[written()])[0] == 0
     assert asked.urls == ["http://localhost:9099"]
+
+
+def test_matchers_and_parameters_are_added_to_those_of_the_policy(planned: Planned, asked: Asked) -> None:
+    source = {"url": "http://prometheus:9090", "matchers": {"cluster": "east", "site": "a"}}
+    words = ("--matcher", "cluster=west", "--parameter", "dedup=true")
+    assert planned(*words, manifests=[written(source={"prometheus": source})])[0] == 0
+    assert dict(asked.last.matchers) == {"cluster": "west", "site": "a"}
+    assert dict(asked.last.parameters) == {"dedup": "true"}
 
 
 def test_a_policy_of_the_cluster_may_be_measured_by_another_prometheus(

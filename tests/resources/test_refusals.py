@@ -69,6 +69,26 @@ REFUSED = {
         policy(source={"prometheus": {"url": "http://prometheus:9090", "namespaceLabel": 'x"}'}}),
         ["spec.source.prometheus.namespaceLabel", "should match"],
     ),
+    "a matcher of a label that is none": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "matchers": {"a-b": "x"}}}),
+        ["spec.source.prometheus.matchers", "matchers name labels (letters, digits and _) other than __name__"],
+    ),
+    "a matcher that Trimtab sets": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "matchers": {"pod": "x"}}}),
+        ["spec.source.prometheus.matchers", "which Trimtab sets"],
+    ),
+    "a parameter that Trimtab sets": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "parameters": {"query": "up"}}}),
+        ["spec.source.prometheus.parameters", "other than query, time, timeout, start, end, step, partial_response"],
+    ),
+    "a parameter whose name is none": (
+        policy(source={"prometheus": {"url": "http://prometheus:9090", "parameters": {"a b": "x"}}}),
+        ["spec.source.prometheus.parameters", "parameters have names of letters, digits, _ . - and []"],
+    ),
+    "too many matchers": (
+        policy(source={"prometheus": {"url": "http://x:9090", "matchers": {f"l{n}": "x" for n in range(17)}}}),
+        ["spec.source.prometheus.matchers", "16"],
+    ),
     "brokers looked at all the time": (
         policy(brokerInterval="4s"),
         ["spec.brokerInterval", "brokerInterval is at least 5s"],

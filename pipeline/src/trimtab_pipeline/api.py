@@ -5,7 +5,6 @@ This module loads neither Spark nor pandas; `factory.spark_sources` loads them w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from trimtab_pipeline.credentials import NO_CREDENTIALS, Credentials, CredentialsError
+from trimtab_pipeline.query_additions import check_label, check_matcher, check_parameter
 from trimtab_strategies.model import TRAFFIC, Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.shedding.trim.samples import CycleSamples
@@ -41,9 +41,6 @@ __all__ = [
     "Topology",
     "Trust",
 ]
-
-
-_LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class SourceUnavailableError(RuntimeError):
@@ -248,6 +245,8 @@ class PrometheusSettings:
     credentials: for the requests.
     method:     ``POST``, or ``GET`` for a server or proxy that refuses POST. As URLs must be short, more queries are
                 then sent.
+    matchers:   (label, value) that each selector of the presets has in addition, for a store of several clusters.
+    parameters: (name, value) of further URL parameters of each query, such as a tenant. No text shows the values.
     partial_response: True: Thanos may leave out stores that don't answer. It then warns, and the data counts as
                 partial. False: the query fails instead. None: Thanos decides. Other servers have no such parameter.
     statistics: settings for requests to brokers, for ``bundle_metrics: statistics``.
@@ -272,14 +271,19 @@ class PrometheusSettings:
     hot_bundles: int = 0
     credentials: Credentials = NO_CREDENTIALS
     method: str = "POST"
+    matchers: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     partial_response: bool | None = None
     statistics: StatisticsSettings = NOBODY_IN_PARTICULAR
 
     def __post_init__(self) -> None:
         if "@" in self.url.partition("//")[2].partition("/")[0]:
             raise ValueError("the source's url holds a user name; leave it out, and give it as credentials")
-        if re.fullmatch(_LABEL, self.namespace_label) is None:
-            raise ValueError(f"namespace_label {self.namespace_label!r} is not a label name: use letters, digits and _")
+        check_label("namespace_label", self.namespace_label)
+        for label, value in self.matchers:
+            check_matcher(label, value)
+        for name, value in self.parameters:
+            check_parameter(name, value)
         if self.method not in {"POST", "GET"}:
             raise ValueError(f"method {self.method!r} must be POST or GET")
         if self.averages not in {"time", "samples"}:

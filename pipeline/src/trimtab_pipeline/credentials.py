@@ -6,13 +6,16 @@ import base64
 import html
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 _HIDDEN = "***"
 _HEADER = r"[A-Za-z0-9-]+"
+_QUERY_STRING = re.compile(r"\?[\w.%\[\]-]+=[^\s\"'<>]*")
+_SHORTEST = 3  # characters of a value that is hidden; a shorter one is in many words
+_USUAL = ("true", "false")
 
 
 class CredentialsError(ValueError):
@@ -29,6 +32,7 @@ class Credentials:
     certificate, key:  our identity in TLS; `ca`: the only trusted authorities, instead of the usual ones. Each is PEM
                        text, or the path of a PEM file (read again for every shard).
     headers:           more headers for each query, such as a tenant's ``X-Scope-OrgID``.
+    hidden:            further texts that messages must not show, such as values in URLs. They are not sent.
     Raises `CredentialsError` for parts that exclude each other, and for text that is invalid in an HTTP header.
     """
 
@@ -40,6 +44,7 @@ class Credentials:
     key: str = ""
     ca: str = ""
     headers: tuple[tuple[str, str], ...] = ()
+    hidden: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         ways = (self.bearer_token, self.bearer_token_file, self.username or self.password)
@@ -55,7 +60,7 @@ class Credentials:
             raise CredentialsError(f"{odd[0]!r} is not an HTTP header name: use letters, digits and dashes")
 
     def __repr__(self) -> str:
-        given = ", ".join(f.name for f in fields(self) if getattr(self, f.name))
+        given = ", ".join(f.name for f in fields(self) if f.name != "hidden" and getattr(self, f.name))
         return f"<Credentials: {given or 'none'}>"
 
     @property
@@ -70,18 +75,24 @@ class Credentials:
         token = self.bearer_token or (_token_in(self.bearer_token_file) if self.bearer_token_file else "")
         return f"Bearer {token}" if token else ""
 
+    def hiding(self, values: Iterable[str]) -> Credentials:
+        """These credentials, which hide some `values`, too. Values that are usual words or shorter stay visible."""
+        rare = tuple(value for value in values if len(value) >= _SHORTEST and value not in _USUAL)
+        return replace(self, hidden=(*self.hidden, *rare))
+
     def hide(self, text: str) -> str:
-        """`text` without the secrets that it repeats: servers often quote what they refuse.
+        """`text` without the secrets and the query strings that it repeats: servers often quote what they refuse.
 
         Call it before you shorten the text: it does not recognize a part of a secret.
         """
         spelt = {spelling for secret in filter(None, self._secrets()) for spelling in _spellings(secret)}
         for secret in sorted(spelt, key=len, reverse=True):
             text = text.replace(secret, _HIDDEN)
-        return text
+        return _QUERY_STRING.sub(f"?{_HIDDEN}", text)
 
     def _secrets(self) -> Iterator[str]:
         yield self.password
+        yield from self.hidden
         yield from (value for _, value in self.headers)
         try:
             yield self.authorization().partition(" ")[2]

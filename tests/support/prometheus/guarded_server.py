@@ -28,12 +28,13 @@ def vector(**values: float) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request: method, path, parameters (of the form or of the URL), headers."""
+    """One request: method, path, parameters (of the form and of the URL), headers, parameters of the URL alone."""
 
     method: str
     path: str
     parameters: Mapping[str, str]
     headers: Mapping[str, str]
+    in_url: Mapping[str, str]
 
 
 Answer = Callable[[Asked], tuple[int, str]]
@@ -82,8 +83,9 @@ class GuardedServer(LocalServer):
                 self._respond(self.rfile.read(int(self.headers["Content-Length"])).decode())
 
             def _respond(self, form: str) -> None:
-                parameters = {name: values[0] for name, values in parse_qs(form).items()}
-                asked = Asked(self.command, urlsplit(self.path).path, parameters, dict(self.headers))
+                url = urlsplit(self.path)
+                sent, in_url = ({n: values[0] for n, values in parse_qs(text).items()} for text in (form, url.query))
+                asked = Asked(self.command, url.path, {**sent, **in_url}, dict(self.headers), in_url)
                 guarded.asked.append(asked)
                 status, text = guarded.answer(asked)
                 body = text.encode()

@@ -9,10 +9,11 @@ import argparse
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trimtab_operator.cli.cluster_flags import refuse_empty_namespace
 from trimtab_operator.cli.common import CommandError
+from trimtab_operator.cli.query_options import MATCHER, PARAMETER, add_query_options, matchers, parameters
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError
@@ -69,11 +70,13 @@ def add_prometheus_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(name, metavar=metavar, choices=_CHOICES.get(name), help=help_text)
     window = "window of rates, such as 5m; at least two scrape intervals (60s)"
     group.add_argument("--window", metavar="LENGTH", type=length, help=window)
+    add_query_options(group)
 
 
 def check_prometheus_options(arguments: argparse.Namespace) -> None:
     """Refuse options that need ``--url`` if it is missing, because they would have no effect. Raises `CommandError`."""
-    given = [name for name in ("--window", *(name for name, *_ in _OPTIONS)) if _value(arguments, name) is not None]
+    names = ("--window", *(name for name, *_ in _OPTIONS), MATCHER, PARAMETER)
+    given = [name for name in names if _value(arguments, name) is not None]
     if given and not arguments.url:
         raise CommandError(f"{given[0]} works only with --url; a policy has its own settings in spec.source")
 
@@ -94,6 +97,8 @@ def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> P
             hot_bundles=hot_bundles,
             credentials=_credentials(arguments),
             method=arguments.method or "POST",
+            matchers=tuple(matchers(arguments).items()),
+            parameters=tuple(parameters(arguments).items()),
         )
     except CredentialsError as error:
         raise CommandError(f"credentials of --url: {error}") from error
@@ -127,7 +132,7 @@ def _credentials(arguments: argparse.Namespace) -> Credentials:
     )
 
 
-def _token(arguments: argparse.Namespace) -> dict[str, str]:
+def _token(arguments: argparse.Namespace) -> dict[str, Any]:
     """The token's file, or its content for a Spark Connect server, which can't read our files."""
     if not arguments.bearer_token_file:
         return {}

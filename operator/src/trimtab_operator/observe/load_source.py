@@ -13,6 +13,7 @@ import binascii
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from typing import Any
 
 from trimtab_operator.kube.client import CONFIG_MAPS, SECRETS, Api, NotFoundError, RefusedError
 from trimtab_operator.kube.wire import ResourceRef
@@ -66,7 +67,7 @@ class Keyring:
     async def credentials(self, auth: Auth) -> Credentials:
         """The credentials of `auth`. Raises `ApiError`, or `SourceMisconfiguredError` with field, Secret and remedy."""
         basic = auth.basic
-        parts = {
+        parts: dict[str, Any] = {
             "bearer_token": await self.text("bearerToken", auth.bearer_token),
             "username": await self.text("basic.username", basic.username if basic else None),
             "password": await self.text("basic.password", basic.password if basic else None),

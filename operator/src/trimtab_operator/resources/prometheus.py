@@ -2,19 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, field_validator, model_validator
 
 from trimtab_operator.resources.common import Name, Resource, cel
+from trimtab_pipeline.query_additions import (
+    LABEL,
+    LONGEST_VALUE,
+    OUR_LABELS,
+    OUR_PARAMETERS,
+    PARAMETER,
+    check_matcher,
+    check_parameter,
+)
 from trimtab_strategies.params import Duration, PositiveQuantity, seconds
+
+_BAD_MATCHER = f"matchers name labels (letters, digits and _) other than {', '.join(OUR_LABELS)}, which Trimtab sets"
+_BAD_PARAMETER = (
+    "parameters have names of letters, digits, _ . - and [], "
+    f"other than {', '.join(OUR_PARAMETERS)}, which Trimtab sets"
+)
+
+
+def _names(pattern: str, ours: tuple[str, ...], message: str) -> tuple[str, str]:
+    """The CEL rule for the keys of a map: they match `pattern`, and none of them is among `ours`."""
+    return f"self.all(name, name.matches(r'^{pattern}$') && !(name in {list(ours)}))", message
+
+
+def _each(check: Callable[[str, str], None]) -> Callable[[dict[str, str]], dict[str, str]]:
+    """A validator that checks each name and value of a map."""
+
+    def checked(found: dict[str, str]) -> dict[str, str]:
+        for name, value in found.items():
+            check(name, value)
+        return found
+
+    return checked
+
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s@?#\\]+$", max_length=512)]
 """A URL without a user name, ``?`` or ``#``. Credentials belong in Secrets, and the path of a query is appended to the
 URL. The administrator decides which servers it may name."""
-Label = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
+Label = Annotated[str, Field(pattern=f"^{LABEL}$", max_length=128)]
 """Name of a Prometheus label."""
+Matchers = Annotated[
+    dict[str, Annotated[str, Field(max_length=LONGEST_VALUE["matcher"])]],
+    Field(max_length=16, json_schema_extra=cel(_names(LABEL, OUR_LABELS, _BAD_MATCHER))),
+    AfterValidator(_each(check_matcher)),
+]
+"""Label -> the value that it must have."""
+Parameters = Annotated[
+    dict[str, Annotated[str, Field(max_length=LONGEST_VALUE["parameter"])]],
+    Field(max_length=16, json_schema_extra=cel(_names(PARAMETER, OUR_PARAMETERS, _BAD_PARAMETER))),
+    AfterValidator(_each(check_parameter)),
+]
+"""Name of a URL parameter -> its value."""
 PromQL = Annotated[str, Field(min_length=1, max_length=4096)]
 SecretEntry = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", min_length=1, max_length=253)]
 
@@ -285,6 +330,15 @@ class PrometheusSpec(Resource):
     """Authentication. If absent, requests are anonymous."""
     method: QueryMethod = QueryMethod.POST
     """HTTP method. Use `GET` for a proxy that refuses `POST`. As URLs must be short, more queries are then sent."""
+    matchers: Matchers = Field(default_factory=dict)
+    """Labels that the selectors of all queries require in addition, such as `cluster: east`. Set them if the store has
+    metrics of several Kubernetes clusters: without them, brokers of the same name in the same namespace are mixed, and
+    not trusted. All metrics need the label: cAdvisor's, those of kube-state-metrics and node exporter, and the
+    brokers'. In custom queries, `$container`, `$network`, `$pod` and `$broker` contain the matchers."""
+    parameters: Parameters = Field(default_factory=dict)
+    """URL parameters of each query, such as `namespace: pulsar` for the tenancy port of OpenShift's Thanos,
+    `extra_label: tenant=a` for VictoriaMetrics, or `dedup: "true"` for Thanos. No secret belongs here: servers and
+    proxies log URLs. Trimtab's own messages do not show the values."""
     partial_response: bool | None = None
     """Whether Thanos may omit stores that do not answer. If true, Thanos warns, and nothing moves on partial data. If
     false, the query fails. If absent, the setting of Thanos applies."""

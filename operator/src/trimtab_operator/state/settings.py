@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from trimtab_operator.actuators import Actuator
 from trimtab_operator.resources.budget import PolicyBudget
@@ -156,8 +157,13 @@ def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
     try:
         return BalancingPolicySpec.model_validate(spec)
     except ValidationError as error:
-        problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']} (got {e['input']!r:.80})" for e in error.errors())
+        problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}{_given(e)}" for e in error.errors())
         raise InvalidPolicyError("; ".join(problems)) from error
+
+
+def _given(problem: ErrorDetails) -> str:
+    """The refused value; empty for the URL parameters of a query, which no text shows."""
+    return "" if "parameters" in problem["loc"] else f" (got {problem['input']!r:.80})"
 
 
 def _broker_interval(spec: BalancingPolicySpec) -> float:
@@ -195,6 +201,8 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         averages=source.averages.value.lower(),
         hot_bundles=source.hot_bundles,
         method=source.method.value,
+        matchers=tuple(source.matchers.items()),
+        parameters=tuple(source.parameters.items()),
         partial_response=source.partial_response,
         statistics=StatisticsSettings(timeout=seconds(spec.pulsar.timeout)) if spec.pulsar else NOBODY_IN_PARTICULAR,
     )

@@ -10,6 +10,7 @@ scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `stri
     $network    cAdvisor rows of the pod's interfaces, which have no useful container name
     $pod        kube-state-metrics rows of the pod
     $broker     the brokers' own metrics
+    $matchers   the user's matchers, each after a comma. They are in the other selectors, too
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _limit(resource: str) -> str:
 
     A limit of NaN stays NaN, so that the request does not silently replace it.
     """
-    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"}})'
+    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"$matchers}})'
     choices = (_above_zero("limits", resource), _above_zero("requests", resource), f"max by (pod) ({_ON_NODE} {node})")
     return f"max by (pod) ({' or '.join(choices)})"
 
@@ -91,7 +92,7 @@ def _ahead(*series: str) -> str:
 
 
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
-_SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}",node'
+_SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}"$matchers,node'
 _BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # if no label ``node``
 _NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
 _CPU, _TRAFFIC, _LB_CPU = (

@@ -23,7 +23,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from queue import SimpleQueue
@@ -107,11 +107,18 @@ class ArrowResponse(requests.Response):
 class ArrowSession(StrictSession):
     """A session for `PrometheusConnect` that sends forms with credentials, and returns `ArrowResponse`.
 
-    largest: maximum bytes of an answer.
+    largest: maximum bytes of an answer. parameters: for the URL, also with POST: proxies that check a tenant read only
+    the URL.
     """
 
-    def __init__(self, credentials: Credentials = NO_CREDENTIALS, largest: int = LARGEST) -> None:
+    def __init__(
+        self,
+        credentials: Credentials = NO_CREDENTIALS,
+        largest: int = LARGEST,
+        parameters: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(credentials)
+        self.params = dict(parameters)
         self._credentials, self._largest, self._parser = credentials, largest, VectorParser()
         self.clock_ahead: float | None = None
         self.headers["Accept-Encoding"] = "identity"
@@ -151,7 +158,7 @@ class PrometheusClient:
 
     url:     base URL, with or without a slash at its end.
     timeout: seconds to connect, and seconds for the whole answer. largest: maximum bytes of an answer.
-    credentials, method, partial_response: as in `PrometheusSettings`.
+    credentials, method, partial_response, parameters: as in `PrometheusSettings`.
     """
 
     def __init__(
@@ -162,14 +169,15 @@ class PrometheusClient:
         *,
         method: str = "POST",
         partial_response: bool | None = None,
+        parameters: Sequence[tuple[str, str]] = (),
         largest: int = LARGEST,
     ) -> None:
         self.url = url.rstrip("/")
         self._timeout = timeout
-        self._credentials = credentials
+        self._credentials = credentials = credentials.hiding(value for _, value in parameters)
         self._method = method
         self._dialect = {} if partial_response is None else {"partial_response": str(partial_response).lower()}
-        self._session = ArrowSession(credentials, largest)
+        self._session = ArrowSession(credentials, largest, parameters)
         self._connected: PrometheusConnect | None = None
         self._connecting = threading.Lock()
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusError
-from trimtab_pipeline.prometheus.queries import quoted
+from trimtab_pipeline.prometheus.queries import broker_selector
 from trimtab_pipeline.transform.topic_to_bundle import is_bundle
 
 _BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
@@ -25,7 +25,7 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     skipped.
     Raises `SourceUnavailableError` when the server does not answer, or no broker has metrics.
     """
-    selector = f"{settings.namespace_label}={quoted(settings.namespace)}"
+    selector = broker_selector(settings)
     try:
         with _server(settings) as server:
             brokers = server.query(_BROKERS.format(selector), at)
@@ -50,6 +50,7 @@ def _server(settings: PrometheusSettings) -> PrometheusClient:
         settings.credentials,
         method=settings.method,
         partial_response=settings.partial_response,
+        parameters=settings.parameters,
     )
 
 

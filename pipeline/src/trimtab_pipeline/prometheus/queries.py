@@ -194,15 +194,17 @@ def combined(values: Mapping[str, str]) -> str:
 def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
     """The values of the selectors in a query's text."""
     namespace, pod = quoted(settings.namespace), naming(pods)
-    kubelet, either = f"namespace={namespace},{pod}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
+    matchers = _matchers(settings)
+    kubelet, either = f"namespace={namespace},{pod}{matchers}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
     container = f"container={quoted(settings.container)}"
     return {
         "container": f"{kubelet},{container}",
-        "containers": f"namespace={namespace},{container}",
+        "containers": f"namespace={namespace},{container}{matchers}",
         "network": f'{kubelet},interface!~"{VIRTUAL}"',
         "pod": kubelet,
-        "broker": f"{settings.namespace_label}={namespace},{pod}",
-        "topic": f'{settings.namespace_label}=~{either},{pod},topic=~"$topics"',
+        "broker": f"{settings.namespace_label}={namespace},{pod}{matchers}",
+        "topic": f'{settings.namespace_label}=~{either},{pod}{matchers},topic=~"$topics"',
+        "matchers": matchers,
         "window": _duration(settings.window),
         "samples": _duration(RANGE * settings.window),
         "beyond": _duration(BEYOND - settings.trust.max_clock_skew),
@@ -218,6 +220,15 @@ def sent_bytes(promql: str) -> int:
     """Bytes of a query in a URL or a form, where most other signs than letters and digits take three bytes."""
     text = promql.encode()
     return len(text) + 2 * len(text.translate(None, _PLAIN))
+
+
+def broker_selector(settings: PrometheusSettings) -> str:
+    """The selector of all brokers' own metrics."""
+    return f"{settings.namespace_label}={quoted(settings.namespace)}{_matchers(settings)}"
+
+
+def _matchers(settings: PrometheusSettings) -> str:
+    return "".join(f",{label}={quoted(value)}" for label, value in settings.matchers)
 
 
 def topics_in(promql: str, namespaces: Iterable[str] | None = None) -> str:

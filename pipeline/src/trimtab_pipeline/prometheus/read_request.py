@@ -106,9 +106,9 @@ class ReadRequest:
     epoch seconds; a task may wait for a free core afterwards.
     timeout: seconds per query. budget: seconds for all queries of a shard. left: seconds until the deadline of the
     whole measurement. window: seconds of the rates.
-    method, partial_response: as in `PrometheusSettings`. bundles: those whose topics the table ``topics`` holds.
-    statistics_timeout: seconds for one broker's statistics. most: pods that one query of a table may name, where the
-    server refused more.
+    method, partial_response, parameters: as in `PrometheusSettings`. bundles: those whose topics the table ``topics``
+    holds. statistics_timeout: seconds for one broker's statistics. most: pods that one query of a table may name, where
+    the server refused more.
     """
 
     url: str
@@ -118,6 +118,7 @@ class ReadRequest:
     policy: str = ""
     method: str = "POST"
     partial_response: bool | None = None
+    parameters: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     late: float = 0.0
     window: float = 60.0
     budget: float = 20.0
@@ -154,6 +155,7 @@ class ReadRequest:
             policy,
             settings.method,
             settings.partial_response,
+            settings.parameters,
             late,
             settings.window,
             min(_TIMEOUTS * settings.timeout, left),
@@ -166,7 +168,7 @@ class ReadRequest:
     @property
     def longest(self) -> int:
         """Bytes that a query may have in the URL or the form (`queries.sent_bytes`)."""
-        return _LONGEST[self.method] - _REST - sent_bytes(self.url)
+        return _LONGEST[self.method] - _REST - sent_bytes(self.url) - sent_bytes(f"{self.parameters}")
 
     @property
     def namespaces(self) -> list[str]:
@@ -181,6 +183,7 @@ class ReadRequest:
             credentials,
             method=self.method,
             partial_response=self.partial_response,
+            parameters=self.parameters,
             largest=LARGEST_OF_BROKERS if table == "brokers" else LARGEST,
         )
 

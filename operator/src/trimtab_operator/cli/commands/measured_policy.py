@@ -13,6 +13,7 @@ from typing import Any
 from trimtab_operator.cli.cluster import fetch, names_of
 from trimtab_operator.cli.commands.run import load_sources
 from trimtab_operator.cli.common import NO_SPARK, CommandError
+from trimtab_operator.cli.query_options import add_query_options, added
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.kube.config_map_store import UnreadableContentError
@@ -39,6 +40,7 @@ def add_measuring_options(parser: argparse._ActionsContainer, *, policy: bool = 
         metavar="URL",
         help="Prometheus URL to use instead of the policy's; it receives the policy's credentials",
     )
+    add_query_options(parser)
     parser.add_argument("--history", metavar="DIR", help="copy of the operator's history folder (default: none)")
     parser.add_argument(
         "--spark", default=NO_SPARK, help="measure with Spark: local[*], or sc://host:port (%(default)s)"
@@ -59,21 +61,24 @@ def measuring_urls(arguments: argparse.Namespace) -> AllowedUrls:
 
 
 def measurable(arguments: argparse.Namespace, policy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`policy` with the Prometheus of the command line, checked before a measurement starts.
+    """`policy` with the Prometheus and its options from the command line, checked before a measurement starts.
 
     Raises `InvalidPolicyError`, and `CommandError` if only the operator can measure for it.
     """
-    measured = _measured_by(policy, arguments.prometheus) if arguments.prometheus else policy
+    given = arguments.prometheus or arguments.matcher or arguments.parameter
+    measured = _measured_by(policy, arguments) if given else policy
     if Settings.of(measured).asks_brokers:
         raise CommandError(_ASKED.format(policy=policy["metadata"]["name"], namespace=arguments.namespace))
     return measured
 
 
-def _measured_by(policy: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """`policy` with another Prometheus URL."""
+def _measured_by(policy: Mapping[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
+    """`policy` with the Prometheus URL, the matchers and the parameters of the command line."""
     spec = policy["spec"]
-    source = {**spec["source"], "prometheus": {**spec["source"]["prometheus"], "url": url}}
-    return {**policy, "spec": {**spec, "source": source}}
+    source = added(spec["source"]["prometheus"], arguments)
+    if arguments.prometheus:
+        source["url"] = arguments.prometheus
+    return {**policy, "spec": {**spec, "source": {**spec["source"], "prometheus": source}}}
 
 
 async def named_policy(api: Api, namespace: str, name: str | None) -> dict[str, Any]:

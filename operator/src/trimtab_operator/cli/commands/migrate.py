@@ -17,6 +17,7 @@ from trimtab_operator.aio import at_most
 from trimtab_operator.cli.commands.migration import TRIM_NOTES, Migration, differing, migrate
 from trimtab_operator.cli.common import FINE, CommandError, add_verb
 from trimtab_operator.cli.flags import add_pulsar_options, asked_pulsar
+from trimtab_operator.cli.query_options import add_query_options, added
 from trimtab_operator.cli.url_option import check_url
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.common import API_VERSION
@@ -56,6 +57,7 @@ def _register(subparsers: Any) -> None:
     parser.add_argument(
         "--prometheus-url", metavar="URL", help=f"URL of the Prometheus that scrapes the brokers ({_PROMETHEUS})"
     )
+    add_query_options(parser)
     parser.add_argument(
         "--trim",
         action="store_true",
@@ -72,12 +74,13 @@ def _run(arguments: argparse.Namespace) -> int:
     check_url("--prometheus-url", url, like=_PROMETHEUS)
     leader, runtimes = asyncio.run(asked_pulsar(arguments, _read))
     found = migrate(runtimes[leader], admin_url=admin_url, prometheus=url, trim=arguments.trim)
+    spec = {**found.spec, "source": {"prometheus": added(found.spec["source"]["prometheus"], arguments)}}
     differences = differing(runtimes)
     if differences:
         differences.append(f"where brokers differ, the values of the leader {leader} were used")
     head = TRIM_NOTES if arguments.trim else ()
     notes = [*head, *differences, *unfinished(arguments), *found.notes, _comparison(found.shedder)]
-    _show(arguments, replace(found, notes=notes))
+    _show(arguments, replace(found, spec=spec, notes=notes))
     return FINE
 
 
