@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -80,6 +82,13 @@ class Credentials:
         rare = tuple(value for value in values if len(value) >= _SHORTEST and value not in _USUAL)
         return replace(self, hidden=(*self.hidden, *rare))
 
+    def lapse(self, now: float) -> str:
+        """Why the token is not valid at `now`; see `lapse_of`."""
+        try:
+            return lapse_of(self.authorization(), now)
+        except CredentialsError:
+            return ""
+
     def hide(self, text: str) -> str:
         """`text` without the secrets and the query strings that it repeats: servers often quote what they refuse.
 
@@ -126,6 +135,24 @@ def _token_in(path: str) -> str:
         raise CredentialsError(f"bearer token file {path} can't be read: {why}") from None
     _check_header(f"bearer token file {path}", token)
     return token
+
+
+def lapse_of(token: str, now: float) -> str:
+    """Why the token (JWT) is not valid at `now` (epoch s), by its own ``exp`` and ``nbf``; empty if it does not say so.
+
+    Nothing is verified. Other tokens and the value of an ``Authorization`` header are read, too.
+    """
+    _, _, claims = token.rpartition(" ")[2].partition(".")
+    try:
+        found = json.loads(base64.urlsafe_b64decode(claims.partition(".")[0] + "=="))
+        times = {name: float(found[name]) for name in ("exp", "nbf") if type(found.get(name)) in (int, float)}
+        if now >= times.get("exp", math.inf):
+            return f"the token expired at {datetime.fromtimestamp(times['exp'], UTC):%Y-%m-%dT%H:%M:%SZ}"
+        if now < times.get("nbf", -math.inf):
+            return f"the token is not valid before {datetime.fromtimestamp(times['nbf'], UTC):%Y-%m-%dT%H:%M:%SZ}"
+    except (ValueError, RecursionError, AttributeError, OverflowError, OSError):
+        return ""
+    return ""
 
 
 NO_CREDENTIALS = Credentials()

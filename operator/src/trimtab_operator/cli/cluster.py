@@ -110,7 +110,9 @@ def said(error: ApiError) -> str:
 def _silence(error: ApiError) -> str:
     """Why there is no answer. For a failed connection, it names the address, not the request."""
     cause = error.__cause__
-    if isinstance(cause, aiohttp.ClientConnectorError) and (number := cause.os_error.errno or 0) > 0:
+    if isinstance(cause, aiohttp.ClientSSLError) or not isinstance(cause, aiohttp.ClientConnectorError):
+        return str(error)
+    if (number := cause.os_error.errno or 0) > 0:
         return f"{cause.host}:{cause.port}: {os.strerror(number)}"
     return str(error)
 

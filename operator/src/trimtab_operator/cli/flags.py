@@ -16,9 +16,10 @@ from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.query_options import MATCHER, PARAMETER, add_query_options, matchers, parameters
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.pulsar.client.auth import Bearer
-from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.errors import Access, PulsarError, advice
 from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_pipeline.api import Credentials, CredentialsError, PrometheusSettings
+from trimtab_pipeline.tls_faults import TlsFields
 from trimtab_strategies.params import seconds
 
 
@@ -201,9 +202,25 @@ def identity(arguments: argparse.Namespace) -> Bearer:
 async def asked_pulsar(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
     """Run `work` with a client for ``--admin-url``. Raises `CommandError` if Pulsar refuses a request."""
     who = identity(arguments)
+    scheme = arguments.admin_url.partition(":")[0]
     opened = connected(arguments.admin_url, timeout=arguments.timeout, requests_per_second=100, identity=who)
     try:
         async with opened as admin:
             return await work(admin)
     except PulsarError as error:
-        raise CommandError(f"Pulsar at {arguments.admin_url}: {error}") from error
+        told = "; ".join(filter(None, (str(error), advice(str(error), _access(arguments), scheme))))
+        raise CommandError(f"Pulsar at {arguments.admin_url}: {told}") from error
+
+
+def _access(arguments: argparse.Namespace) -> Access:
+    """Where the access of ``--admin-url`` is set up."""
+    given = {name: f"{name} {path}" for name, _ in _FILES if (path := _value(arguments, name))}
+    fields = TlsFields(
+        ca=given.get("--ca-file", ""),
+        give_ca="give the right one with --ca-file",
+        certificate=given.get("--certificate-file", ""),
+        give_certificate="give one with --certificate-file and --key-file",
+        url="--admin-url",
+    )
+    give = "give --token-file, or --certificate-file with --key-file"
+    return Access(fields, given.get("--token-file", ""), give, "put a valid one there")

@@ -365,10 +365,11 @@ class Api:
             response = await self._connection.send(method, url, **request)
         except LOST as error:
             self._observe(verb, type(error).__name__, time.monotonic() - began)
-            raise ApiUnavailableError(f"{asked}: {error or type(error).__name__}") from error
+            raise ApiUnavailableError(f"{asked}: {self._connection.explained(error)}") from error
         self._observe(verb, str(response.status), time.monotonic() - began)
         if response.status >= _FAILED:
-            raise await read_error(asked, response)
+            lapse = self._connection.lapse() if response.status == _UNAUTHORIZED else ""
+            raise await read_error(f"{asked}: {lapse}" if lapse else asked, response)
         return response
 
 

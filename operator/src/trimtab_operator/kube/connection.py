@@ -26,6 +26,8 @@ from trimtab_operator.kube.errors import ConnectionSettingsError
 from trimtab_operator.kube.exec_plugin import ExecPlugin, Issued
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.kubeconfig import Entry, Impersonation, Kubeconfig, acting_as_of, proxy_of, server_of
+from trimtab_pipeline.credentials import lapse_of
+from trimtab_pipeline.tls_faults import TlsFields, tls_advice
 
 USER_AGENT = f"trimtab/{__version__} (python/{platform.python_version()})"
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -42,6 +44,7 @@ class Connection:
     def __init__(self, configuration: Any, access: _Access) -> None:
         self._configuration = configuration
         self._access = access
+        self._answered = False
         self._client = client.ApiClient(configuration)
         self._client.user_agent = USER_AGENT
 
@@ -80,6 +83,28 @@ class Connection:
     def impersonation(self) -> Sequence[tuple[str, str]]:
         """Headers that each request has, so that it acts as another user. Empty if it does not."""
         return tuple(self._configuration.client_session_kwargs.get("headers", ()))
+
+    def explained(self, error: BaseException) -> str:
+        """Why a request got no answer, and the fix if TLS is the cause."""
+        told, user = str(error) or type(error).__name__, f"the user in {self._access.path}"
+        authorities, certificate = (
+            f"the certificate-authority in {self._access.path}",
+            f"the client-certificate of {user}",
+        )
+        settings = self._configuration
+        fields = TlsFields(
+            ca=authorities if settings.ssl_ca_cert else "",
+            give_ca=f"set {authorities}",
+            certificate=certificate if settings.cert_file else "",
+            give_certificate=f"set client-certificate and client-key of {user}",
+            url=f"the server in {self._access.path}",
+        )
+        scheme = "" if self._answered else self.host.partition(":")[0]
+        return "; ".join(filter(None, (told, tls_advice(told, fields, scheme))))
+
+    def lapse(self) -> str:
+        """Why our token is not valid now, by its own account; empty if it does not say so."""
+        return lapse_of(self._configuration.api_key.get("BearerToken", ""), time.time())
 
     async def close(self) -> None:
         """Close all connections."""
@@ -135,6 +160,7 @@ class Connection:
         )
         response = answer.response
         assert isinstance(response, aiohttp.ClientResponse)
+        self._answered = True
         return response
 
 

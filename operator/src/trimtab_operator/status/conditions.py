@@ -73,7 +73,8 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation
     elif link.problem == NOT_ASKED:
         status, reason, text = "Unknown", str(ConditionReason.NOT_ASKED), link.problem
     else:
-        text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth))))
+        scheme = link.spec.admin_url.partition(":")[0] if link.ids is None else ""
+        text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth, scheme))))
         status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
     return set_condition(conditions, PolicyCondition.LINKED, status, reason, shortened(text), generation, now)
 

@@ -34,7 +34,7 @@ WITHIN = 40.0
 LARGEST = 512 * 2**20
 """Maximum size of one broker's answer in bytes."""
 _PIECE = 2**20
-_OK = 200
+_OK, _UNAUTHORIZED = 200, 401
 _RATES = ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
 
 
@@ -124,7 +124,8 @@ def _body(url: str, settings: StatisticsSettings) -> bytes:
         session.connect_to(url, settings.credentials)
         with session.get(url + PATH, timeout=settings.timeout) as response:
             if response.status_code != _OK:
-                raise StatisticsError(f"{url}{PATH} answered {response.status_code}")
+                lapse = settings.credentials.lapse(time.time()) if response.status_code == _UNAUTHORIZED else ""
+                raise StatisticsError("; ".join(filter(None, (f"{url}{PATH} answered {response.status_code}", lapse))))
             return joined(response.iter_content(_PIECE), LARGEST)
 
 

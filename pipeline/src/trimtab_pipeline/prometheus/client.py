@@ -264,6 +264,8 @@ def _advice(status: int, credentials: Credentials) -> str:
     """The fix for a refused request."""
     if status not in _REFUSED:
         return ""
+    if lapse := credentials.lapse(time.time()):
+        return f"; {lapse}: put a new one into the source's credentials"
     return f"; correct the source's credentials (it was asked with {credentials!r})"
 
 

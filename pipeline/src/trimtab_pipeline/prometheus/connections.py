@@ -26,6 +26,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from trimtab_pipeline.api import Credentials, CredentialsError
+from trimtab_pipeline.tls_faults import TlsFields, tls_advice
 
 LONG = 300
 """Maximum number of characters of a server's text in a message."""
@@ -220,15 +221,29 @@ def cause_of(
     causes = list(_causes(error))
     if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
         return f"has a host name that can't be resolved; {CORRECT_URL}"
+    scheme = "" if error.request is None else str(error.request.url).partition(":")[0]
+    advice = tls_advice(" ".join(map(str, causes)), _fields(credentials), scheme)
     if (distrust := next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)) is not None:
-        return f"has a certificate that can't be trusted ({distrust.verify_message}); correct the source's ca"
+        return f"has a certificate that can't be trusted ({distrust.verify_message}); {advice}"
     if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
         return f"refused the connection; start the server, or {CORRECT_URL}"
     if any(isinstance(cause, (requests.Timeout, urllib3.exceptions.TimeoutError)) for cause in causes):
         return f"did not answer within {timeout:g} s; raise {field}, or look at the server's load"
     if isinstance(error, ValueError):  # errors of `requests` for an invalid URL
         return credentials.hide(no_url(error))
-    return f"can't be read: {credentials.hide(str(causes[-1]))[:LONG]}"
+    why = credentials.hide(str(causes[-1]))[:LONG]
+    return f"can't be read: {why}; {advice}" if advice else f"can't be read: {why}"
+
+
+def _fields(credentials: Credentials) -> TlsFields:
+    """Where TLS is set up for a source."""
+    return TlsFields(
+        ca="the source's ca" if credentials.ca else "",
+        give_ca="correct the source's ca",
+        certificate="the source's certificate" if credentials.certificate else "",
+        give_certificate="name one in the source's certificate and key",
+        url="the source's url",
+    )
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

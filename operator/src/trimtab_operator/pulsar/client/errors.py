@@ -1,4 +1,4 @@
-"""Errors of Pulsar's admin REST API as types, and a remedy for each authentication problem.
+"""Errors of Pulsar's admin REST API as types, and a remedy for each problem of TLS and authentication.
 
 Status codes and texts were measured with brokers 4.0.8 of both load managers. Brokers answer 401 to an unknown client
 and also to a known role without the permission. Only the text differs. A remedy names the field of the policy and the
@@ -8,10 +8,12 @@ Secret to correct.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 
 from trimtab_operator.resources.prometheus import SecretKeyRef, TrustedAuthorities
 from trimtab_operator.resources.pulsar import PulsarAuth
 from trimtab_pipeline.prometheus.response_limits import json_of
+from trimtab_pipeline.tls_faults import TlsFields, tls_advice
 
 
 class PulsarError(Exception):
@@ -67,37 +69,88 @@ _STATUS = re.compile(r"^(?:issuer \S+|[A-Z]+ \S+): (4\d\d) (.*)", re.DOTALL)
 
 _FORBIDDEN = re.compile(r"unauthorized to|not authorized|not permitted|don't have permission", re.IGNORECASE)
 
-_ANOTHER_NAME = re.compile(r"mismatch|is not valid for", re.IGNORECASE)
-
-_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_LAPSED = re.compile(r"the token (expired|is not valid before)")
 
 _WHERE = "spec.pulsar.auth"
+
+_NO_ISSUER = "Trimtab shows none to an issuer: use one that requires none"
 
 _CALLER, _ROLE = 401, 403
 
 
-def remedy(problem: str, auth: PulsarAuth | None) -> str:
-    """What to do about `problem`, the text of a `PulsarError`; empty if it is not an authentication problem."""
-    if _UNTRUSTED in problem:
-        return _of_certificate(problem, auth)
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where the access to Pulsar is set up, in a user's words. Empty: it is not given.
+
+    tls: the fields of TLS. token, issuer: where the token is given, and the URL of the issuer. client: where the
+    issuer's client is given. secret, audience: where its secret and audience are. give: how to give credentials. place:
+    what to do with a valid token or certificate.
+    """
+
+    tls: TlsFields
+    token: str
+    give: str
+    place: str
+    issuer: str = ""
+    client: str = ""
+    secret: str = ""
+    audience: str = ""
+
+    @property
+    def who(self) -> str:
+        """The credentials and where they are given; empty if there are none."""
+        if self.token:
+            return f"the token at {self.token}"
+        if self.client:
+            return f"the client at {self.client}"
+        return f"the certificate at {self.tls.certificate}" if self.tls.certificate else ""
+
+
+def remedy(problem: str, auth: PulsarAuth | None, scheme: str = "") -> str:
+    """What to do about `problem`, the text of a `PulsarError`; empty if it is about neither TLS nor authentication.
+
+    scheme: of the URL, if Pulsar has not answered yet.
+    """
+    return advice(problem, _access(auth), scheme)
+
+
+def advice(problem: str, access: Access, scheme: str = "") -> str:
+    """As `remedy`, for an access that is set up elsewhere than in a policy."""
+    if by_issuer := _ISSUER.match(problem):
+        scheme = ""
+        tls = replace(access.tls, certificate="", give_certificate=_NO_ISSUER, url=f"{_WHERE}.oauth2.issuerUrl")
+    if about_tls := tls_advice(problem, tls if by_issuer else access.tls, scheme):
+        return about_tls
     found = _STATUS.match(problem)
     status, said = (int(found[1]), found[2]) if found else (0, "")
-    if _ISSUER.match(problem):
-        return _of_client(auth) if found else ""
-    if status == _ROLE or (status == _CALLER and _FORBIDDEN.search(said)):
-        return f"brokers know this role, but it is not a superuser: {_field(auth)} needs one of superUserRoles"
-    return _of_caller(auth) if status == _CALLER else ""
+    if by_issuer:
+        return _of_client(access) if found else ""
+    if status == _ROLE or (status == _CALLER and _FORBIDDEN.search(said) and not _LAPSED.search(said)):
+        return f"brokers know this role, but it is not a superuser: {access.who or _WHERE} needs one of superUserRoles"
+    return _of_caller(access) if status == _CALLER else ""
 
 
-def _of_certificate(problem: str, auth: PulsarAuth | None) -> str:
-    if _ANOTHER_NAME.search(problem):
-        return "the server's certificate is for another name: use a name from the certificate in the URL"
-    if auth is not None and auth.tls is not None and auth.tls.ca is not None:
-        text = f"{_authority(auth.tls.ca)} is not the authority that signed the server's certificate"
-        return f"{text}: put the right one there"
-    return (
-        "no well-known authority signed the server's certificate: name a Secret or ConfigMap with the right one in "
-        f"{_WHERE}.tls.ca"
+def _access(auth: PulsarAuth | None) -> Access:
+    """Where the policy sets up the access."""
+    auth = auth or PulsarAuth()
+    tls, oauth2 = auth.tls, auth.oauth2
+    ca, certificate = (tls.ca, tls.certificate) if tls is not None else (None, None)
+    fields = TlsFields(
+        ca=_authority(ca) if ca is not None else "",
+        give_ca=f"name a Secret or ConfigMap with the right one in {_WHERE}.tls.ca",
+        certificate=_place("tls.certificate", certificate.secret_key_ref) if certificate is not None else "",
+        give_certificate=f"name Secrets with one and its key in {_WHERE}.tls.certificate and {_WHERE}.tls.key",
+        url="spec.pulsar.adminUrl",
+    )
+    return Access(
+        tls=fields,
+        token=_place("token", auth.token.secret_key_ref) if auth.token is not None else "",
+        give=f"name a Secret with a token, oauth2 or tls.certificate in {_WHERE}",
+        place="put a valid one there; it is read again within a minute",
+        issuer=oauth2.issuer_url if oauth2 is not None else "",
+        client=_place("oauth2.clientId", oauth2.client_id.secret_key_ref) if oauth2 is not None else "",
+        secret=_place("oauth2.clientSecret", oauth2.client_secret.secret_key_ref) if oauth2 is not None else "",
+        audience=f"{_WHERE}.oauth2.audience",
     )
 
 
@@ -109,35 +162,19 @@ def _authority(where: TrustedAuthorities) -> str:
     return _place("tls.ca", where.secret_key_ref)
 
 
-def _of_client(auth: PulsarAuth | None) -> str:
-    if auth is None or auth.oauth2 is None:
+def _of_client(access: Access) -> str:
+    if not access.client:
         return ""
-    oauth2 = auth.oauth2
-    client, secret = oauth2.client_id.secret_key_ref, oauth2.client_secret.secret_key_ref
-    fields = f"{_place('oauth2.clientId', client)} and {_place('oauth2.clientSecret', secret)}"
-    return f"check {fields}, and which audience and scope the issuer requires"
+    return f"check {access.client} and {access.secret}, and which audience and scope the issuer requires"
 
 
-def _of_caller(auth: PulsarAuth | None) -> str:
-    if auth is None or (auth.token is None and auth.oauth2 is None and (auth.tls is None or not auth.tls.certificate)):
-        return f"brokers require authentication: name a Secret with a token, oauth2 or tls.certificate in {_WHERE}"
-    if auth.oauth2 is not None:
-        return (
-            f"brokers do not accept tokens of {auth.oauth2.issuer_url}: "
-            f"check {_WHERE}.oauth2.audience, and the key that brokers verify with"
-        )
-    return f"brokers do not accept {_field(auth)}: put a valid one there; it is read again within a minute"
-
-
-def _field(auth: PulsarAuth | None) -> str:
-    """The credentials and their field."""
-    if auth is not None and auth.token is not None:
-        return f"the token at {_place('token', auth.token.secret_key_ref)}"
-    if auth is not None and auth.oauth2 is not None:
-        return f"the client at {_place('oauth2.clientId', auth.oauth2.client_id.secret_key_ref)}"
-    if auth is not None and auth.tls is not None and auth.tls.certificate is not None:
-        return f"the certificate at {_place('tls.certificate', auth.tls.certificate.secret_key_ref)}"
-    return _WHERE
+def _of_caller(access: Access) -> str:
+    if not access.who:
+        return f"brokers require authentication: {access.give}"
+    if access.issuer:
+        audience = f"check {access.audience}, and the key that brokers verify with"
+        return f"brokers do not accept tokens of {access.issuer}: {audience}"
+    return f"brokers do not accept {access.who}: {access.place}"
 
 
 def _place(field: str, where: SecretKeyRef) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -23,6 +24,7 @@ from trimtab_operator.pulsar.client import api
 from trimtab_operator.pulsar.client.auth import Bearer, Identity
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError, refusal
 from trimtab_operator.pulsar.client.wire import route_to, text_of
+from trimtab_pipeline.credentials import lapse_of
 from trimtab_pipeline.prometheus.response_limits import TooDeepError, TooLargeError, json_of
 
 
@@ -60,6 +62,9 @@ LARGEST = 64 * 2**20
 
 
 _PORTS = {"http": 80, "https": 443}
+
+_CONTEXT = re.compile(r" ssl:(<[^>]*>|\w+)")
+"""What aiohttp shows of a TLS context: nothing that helps, and another address each time."""
 
 _REDIRECT, _UNAUTHORIZED, _ERROR = 307, 401, 300
 
@@ -136,8 +141,11 @@ class Transport:
         try:
             return await self._in_time(request, headers, at)
         except PulsarRefusedError as error:
-            if error.status != _UNAUTHORIZED or not await self.identity.refused(headers):
+            if error.status != _UNAUTHORIZED:
                 raise
+            if not await self.identity.refused(headers):
+                lapse = lapse_of(headers.get("Authorization", ""), time.time())
+                raise PulsarRefusedError("; ".join(filter(None, (str(error), lapse))), status=error.status) from None
         return await self._in_time(request, await self.identity.headers(), at)
 
     async def _in_time(self, request: Request, headers: Mapping[str, str], at: str) -> tuple[Any, str]:
@@ -240,7 +248,7 @@ class Transport:
                 code = str(answer.status)
                 return answer.status, text, answer.headers.get("Location", "")
         except (aiohttp.ClientError, OSError, TooLargeError) as error:
-            why = self.identity.hide(str(error) or type(error).__name__)
+            why = self.identity.hide(_CONTEXT.sub("", str(error)) or type(error).__name__)
             raise PulsarUnavailableError(f"{request.label}: {why}") from None
         finally:
             self.guards.observe(request.call, code, time.monotonic() - begun)
