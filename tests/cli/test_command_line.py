@@ -87,6 +87,21 @@ def test_help_alone_lists_the_verbs_and_an_unknown_one_is_told(capsys: Captured)
     assert "there is no verb undrian; did you mean undrain" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("public-default-0x0-0x4", "explain bundle public-default-0x0-0x4"),
+        ("public/default/0x0_0x4", "explain bundle public/default/0x0_0x4"),
+        ("pulsar-broker-0", "explain bundle|broker pulsar-broker-0"),
+        ("bundle/x", "explain bundle x"),
+        ("Brokers x", "explain broker NAME"),
+    ],
+)
+def test_a_name_without_its_kind_gets_the_whole_command(words: str, advice: str, capsys: Captured) -> None:
+    assert main(["explain", *words.split(), "-n", "messaging"]) == 2
+    assert f"is neither bundle nor broker; write: trimtab {advice}\n" in capsys.readouterr().err
+
+
 # -- version --
 
 

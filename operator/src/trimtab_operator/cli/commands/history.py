@@ -159,10 +159,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise
     except ValueError as error:  # errors of the history, and a URI that can't be opened
         raise CommandError(str(error)) from error
-    except BrokenPipeError:
-        raise  # the reader of a pipe is gone, which is no error
     except OSError as error:
-        raise CommandError(f"{error.filename or arguments.dir}: {error.strerror or error}") from error
+        where = error.filename or (arguments.file if arguments.carry_out is _export else arguments.dir)
+        raise CommandError(f"{where}: {error.strerror or error}") from error
 
 
 def only_history(folder: str, policy: str | None) -> HistoryReader:

@@ -115,7 +115,7 @@ def _run_rbac(arguments: argparse.Namespace) -> int:
         if arguments.check is not None:
             return _check_rbac(arguments, text)
     except OSError as error:
-        raise CommandError(f"{error.filename}: {error.strerror}") from error
+        raise CommandError(f"{error.filename or arguments.write / FILE}: {error.strerror}") from error
     print(text, end="")
     return FINE
 

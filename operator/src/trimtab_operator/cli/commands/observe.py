@@ -128,8 +128,6 @@ def _run(arguments: argparse.Namespace) -> int:
         raise CommandError(said(error)) from error
     except (ForeignFileError, NoHistoryError) as error:
         raise CommandError(str(error)) from error
-    except BrokenPipeError:
-        raise  # the reader of a pipe is gone, which is no error
     except OSError as error:
         raise CommandError(f"{error.filename or arguments.history}: {error.strerror or error}") from error
     except KeyboardInterrupt:

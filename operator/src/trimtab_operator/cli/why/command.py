@@ -35,10 +35,22 @@ examples:
 
 def _register_explain(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = add_cluster_verb(subparsers, "explain", _EXPLAIN_DESCRIPTION, _run_explain)
-    parser.add_argument("kind", choices=KINDS, metavar="bundle|broker", help="kind of NAME")
+    parser.add_argument("kind", type=_kind_of_explain, choices=KINDS, metavar="bundle|broker", help="kind of NAME")
     parser.add_argument("name", metavar="NAME", help="name of the object; for a bundle also the name in Pulsar")
     add_history_options(parser)
     add_output_option(parser, shapes=("text", "json", "yaml"))
+
+
+def _kind_of_explain(text: str) -> str:
+    """A kind. Raises `ArgumentTypeError` for another word, such as a name or kubectl's ``bundle/NAME``."""
+    if text in KINDS:
+        return text
+    word, _, name = text.partition("/")
+    if (kind := word.lower().removesuffix("s")) in KINDS:
+        name = name or "NAME"
+    else:
+        kind, name = ("bundle" if "0x" in text else "|".join(KINDS)), text
+    raise argparse.ArgumentTypeError(f"{text} is neither {' nor '.join(KINDS)}; write: trimtab explain {kind} {name}")
 
 
 def _run_explain(arguments: argparse.Namespace) -> int:
