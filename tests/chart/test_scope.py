@@ -97,7 +97,7 @@ def test_a_namespace_is_managed_from_its_first_policy_on(release: ScopedRelease)
     assert [request for request in asked if request[3] == 403] == []
     assert STRANGER not in {namespace for namespace, *_ in asked}, "it has no policy"
     cluster_wide = {resource for namespace, resource, *_ in asked if not namespace}
-    assert cluster_wide == {"balancingpolicies", "topicnamespaces"}, "all else is asked by namespace"
+    assert cluster_wide == {"balancingpolicies"}, "all else is asked by namespace"
 
     release.uninstall()
     assert release.jobs.codes == [0], release.jobs.outputs

@@ -32,7 +32,7 @@ def objects_of(draw: st.DrawFn, edges: tuple[int, ...]) -> BundleObjects:
     kept = [found for found in ranges(edges) if draw(st.booleans())]
     bundles = [existing(*found, draw(st.sampled_from(("", *BROKERS)))) for found in kept]
     if draw(st.booleans()):
-        bundles.append(existing("0x01000000", "0x02000000", "a", made=False))
+        bundles.append(existing("0x01000000", "0x02000000", "a", controller=""))
     return BundleObjects(space, {b.name: b for b in bundles})
 
 

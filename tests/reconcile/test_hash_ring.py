@@ -9,6 +9,7 @@ import pytest
 from faulty_api import until
 from manifests import bundle, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
+from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.reconcile.hash_ring import SETTLES, RingStatus
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.bundle import PARENT
@@ -30,7 +31,8 @@ class Watched:
 
     async def begin(self) -> Watched:
         manifest = topic_namespace("t-new", tenant="t", name="new", bundles=4)
-        await cut(self.env.cluster, self.env.rest.create(self.env.path("topicnamespaces"), manifest))
+        made = self.env.rest.create(self.env.path("topicnamespaces"), manifest)
+        await cut(self.env.cluster, topic_namespace_record(made))
         await self.assigned()
         return self
 
@@ -245,7 +247,7 @@ def test_a_ring_with_a_hole_is_not_cut_again_when_the_operator_restarts(run_poli
         victim = watched.delete(3)
         assert await watched.settled() == ("False", "Gap")
 
-        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut(env.cluster, topic_namespace_record(env.rest.get(env.path("topicnamespaces", "t-new"))))
 
         assert victim not in env.bundles()
         assert watched.ready()[1] == "Gap"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, cast
 
-import kopf
 import pytest
 
 from faulty_api import until
 from manifests import bundle, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_operator.handlers import create_bundles
 from trimtab_operator.kube.client import ApiUnavailableError
-from trimtab_operator.reconcile.namespaces import cut
+from trimtab_operator.kube.records import topic_namespace_record
+from trimtab_operator.reconcile.hash_ring import SETTLES, RingStatus
+from trimtab_operator.reconcile.namespaces import LOOK_AGAIN, TRY_AGAIN, Cutter, cut
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -30,8 +28,16 @@ def ready(env: PolicyEnvironment, name: str) -> tuple[str, str, str]:
 
 async def made(env: PolicyEnvironment, name: str, bundles: int) -> None:
     """A person creates the object, and the operator cuts it."""
-    manifest = topic_namespace(name, tenant="t", name="new", bundles=bundles)
-    await cut(env.cluster, env.rest.create(env.path("topicnamespaces"), manifest))
+    created(env, name, bundles)
+    await cut_again(env, name)
+
+
+def created(env: PolicyEnvironment, name: str, bundles: int) -> None:
+    env.rest.create(env.path("topicnamespaces"), topic_namespace(name, tenant="t", name="new", bundles=bundles))
+
+
+async def cut_again(env: PolicyEnvironment, name: str) -> None:
+    await cut(env.cluster, topic_namespace_record(env.rest.get(env.path("topicnamespaces", name))))
 
 
 def test_the_bundles_cover_the_ring_without_a_gap_and_the_status_says_so(run_policy: RunPolicy) -> None:
@@ -54,11 +60,11 @@ def test_an_interrupted_cut_goes_on_and_a_finished_one_is_never_repeated(run_pol
         before = env.versions("bundles")
 
         env.rest.delete(env.path("bundles", victim))
-        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut_again(env, "t-new")
         assert victim not in env.bundles()
 
         env.rest.patch(env.path("topicnamespaces", "t-new", "status"), {"status": {"conditions": None}})
-        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut_again(env, "t-new")
         after = env.versions("bundles")
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} == {victim}
@@ -100,7 +106,7 @@ def test_a_second_object_with_another_number_of_bundles_gets_none(run_policy: Ru
         assert env.versions("bundles") == before
 
         env.rest.delete(env.path("topicnamespaces", "t-new"))
-        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "again")))
+        await cut_again(env, "again")
         assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
 
     run_policy(LEVEL, scenario)
@@ -119,29 +125,105 @@ def test_an_object_that_a_person_created_anew_for_another_namespace_has_no_claim
     run_policy(LEVEL, scenario)
 
 
-def test_kopf_looks_again_while_another_object_has_the_bundles(run_policy: RunPolicy) -> None:
+def test_the_operator_looks_again_while_another_object_has_the_bundles(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        cutter = Cutter(env.cluster)
+        await made(env, "t-new", bundles=2)
+        created(env, "again", bundles=3)
+        await seen(env)
+        await cutter.cut()
+        assert ready(env, "again")[1] == "AlreadyCut"
+
+        version = env.versions("topicnamespaces")["again"]
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
+        await seen(env)
+        await cutter.cut()
+        assert env.versions("topicnamespaces")["again"] == version, "it is too early to ask again"
+
+        env.clock += LOOK_AGAIN
+        await cutter.cut()
+        assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
+
+    run_policy(LEVEL, scenario)
+
+
+async def seen(env: PolicyEnvironment) -> None:
+    """Wait until the stores show the bundles and the TopicNamespaces of the API server."""
+    await env.seen()
+    versions, store = env.versions("topicnamespaces"), env.cluster.stores.topic_namespaces
+    await until("the store shows it", lambda: {n: r.resource_version for n, r in store.items.items()} == versions)
+
+
+def controllers(env: PolicyEnvironment, space: str) -> set[str]:
+    """The uids of the TopicNamespaces that control the bundles of `space`."""
+    own = [b["metadata"] for b in env.bundles().values() if b["spec"]["topicNamespace"] == space]
+    return {owner["uid"] for meta in own for owner in meta["ownerReferences"]}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["the store shows the old ones", "it does not show them yet"])
+def test_a_namespace_created_anew_waits_for_the_end_of_the_old_bundles(run_policy: RunPolicy, *, known: bool) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await made(env, "t-new", bundles=2)
-        body = env.rest.create(env.path("topicnamespaces"), topic_namespace("again", tenant="t", name="new", bundles=3))
-
-        class Reached:
-            async def reach(self, _namespace: str) -> ClusterState:
-                return env.cluster
-
-        async def handled() -> None:
-            await create_bundles(namespace="messaging", body=cast("Any", body), memo=cast("Any", Reached()))
-
-        with pytest.raises(kopf.TemporaryError, match="another TopicNamespace has its bundles"):
-            await handled()
-        version = env.versions("topicnamespaces")["again"]
-        body = env.rest.get(env.path("topicnamespaces", "again"))
-        with pytest.raises(kopf.TemporaryError):
-            await handled()
-        assert env.versions("topicnamespaces")["again"] == version, "the same status is not written again"
-
+        old = {name for name, b in env.bundles().items() if b["spec"]["topicNamespace"] == "t-new"}
+        if known:
+            await env.seen()
+        else:
+            env.cluster.rings._members.clear()
+        before = env.versions("bundles")
         env.rest.delete(env.path("topicnamespaces", "t-new"))
-        await handled()
-        assert ready(env, "again") == ("True", "Cut", "cut into 3 bundles")
+        await made(env, "t-new", bundles=2)
+
+        told = "t-new-0x00000000-0x80000000, t-new-0x80000000-0xffffffff belong to a TopicNamespace of this name"
+        waits = f"{told} that was deleted: waits until Kubernetes has removed them"
+        assert ready(env, "t-new") == ("False", "OldBundles", waits)
+        assert env.versions("bundles") == before
+
+        for name in old:  # as Kubernetes does
+            env.rest.delete(env.path("bundles", name))
+        await seen(env)
+        await cut_again(env, "t-new")
+        assert ready(env, "t-new") == ("True", "Cut", "cut into 2 bundles")
+        uid = env.rest.get(env.path("topicnamespaces", "t-new"))["metadata"]["uid"]
+        assert controllers(env, "t-new") == {uid}
+
+    run_policy(LEVEL, scenario)
+
+
+def test_bundles_that_outlived_their_namespace_on_purpose_stay(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        await made(env, "t-new", bundles=2)
+        for name, found in env.bundles().items():  # as `kubectl delete --cascade=orphan` does
+            if found["spec"]["topicNamespace"] == "t-new":
+                env.rest.patch(env.path("bundles", name), {"metadata": {"ownerReferences": None}})
+        before = env.versions("bundles")
+        env.rest.delete(env.path("topicnamespaces", "t-new"))
+        await made(env, "t-new", bundles=2)
+
+        assert ready(env, "t-new")[:2] == ("True", "Cut")
+        assert env.versions("bundles") == before
+
+    run_policy(LEVEL, scenario)
+
+
+def test_a_namespace_that_lost_all_its_bundles_is_cut_again(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        cutter, rings = Cutter(env.cluster), RingStatus(env.cluster)
+        await made(env, "t-new", bundles=2)
+        first = {name for name, b in env.bundles().items() if b["spec"]["topicNamespace"] == "t-new"}
+        for name in first:
+            env.rest.delete(env.path("bundles", name))
+        for _ in range(2):
+            await seen(env)
+            await rings.check()
+            env.clock += SETTLES
+        assert ready(env, "t-new")[:2] == ("False", "Gap")
+
+        await seen(env)
+        env.clock += TRY_AGAIN
+        await cutter.cut()
+
+        assert ready(env, "t-new") == ("True", "Cut", "cut into 2 bundles")
+        assert first <= env.bundles().keys()
 
     run_policy(LEVEL, scenario)
 
@@ -167,7 +249,8 @@ def test_a_namespace_that_pulsar_has_or_will_have_is_not_cut(run_policy: RunPoli
         before = env.versions("bundles")
         found = topic_namespace("t-found", tenant="t", name="found", bundles=3)
         found["metadata"]["labels"] = {"trimtab.dev/discovered": "true"}
-        await cut(env.cluster, env.rest.create(env.path("topicnamespaces"), found))
+        env.rest.create(env.path("topicnamespaces"), found)
+        await cut_again(env, "t-found")
 
         env.cluster.link.spec = PulsarSpec(admin_url="http://pulsar.messaging.svc:8080")
         await made(env, "t-new", bundles=2)
@@ -185,7 +268,7 @@ def test_a_namespace_is_not_cut_while_the_policy_that_names_pulsar_does_not_run(
             await made(env, "t-new", bundles=2)
 
         await env.loop.reconcile()
-        await cut(env.cluster, env.rest.get(env.path("topicnamespaces", "t-new")))
+        await cut_again(env, "t-new")
 
         assert env.versions("bundles") == before, "Pulsar has its bundles"
 

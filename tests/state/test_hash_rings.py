@@ -22,7 +22,7 @@ END = 0xFFFFFFFF
 
 def part(name: str, lower: int, upper: int, owner: str = "", **changes: object) -> BundleRecord:
     """A bundle of the hashes from `lower` up to `upper`, served by `owner`."""
-    return bundle(name, owner, lower=f"0x{lower:08x}", upper=f"0x{upper:08x}", **{"made": True, **changes})
+    return bundle(name, owner, lower=f"0x{lower:08x}", upper=f"0x{upper:08x}", **{"controller": "uid", **changes})
 
 
 def of(*parts: BundleRecord) -> Mapping[str, BundleRecord]:
@@ -72,10 +72,10 @@ def test_a_newcomer_that_overlaps_has_no_place_and_those_in_place_stay(lower: in
 
 
 SENIORS = {
-    "one that is served comes first": ({"made": False, "created": "2"}, {"owner": "", "created": "1"}),
+    "one that is served comes first": ({"controller": "", "created": "2"}, {"owner": "", "created": "1"}),
     "then one that its TopicNamespace made": (
         {"owner": "", "created": "2"},
-        {"made": False, "owner": "", "created": "1"},
+        {"controller": "", "owner": "", "created": "1"},
     ),
     "then the older one": ({"owner": "", "created": "1"}, {"owner": "", "created": "2"}),
 }

@@ -38,7 +38,7 @@ from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover
 from trimtab_operator.reconcile.hash_ring import RingStatus
-from trimtab_operator.reconcile.namespaces import Examiner
+from trimtab_operator.reconcile.namespaces import Cutter, Examiner
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
@@ -257,13 +257,14 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
-    """Update the conditions of TopicNamespaces: those on their spec, and those on their hash ring."""
-    examiner, rings = Examiner(cluster), RingStatus(cluster)
+    """Cut TopicNamespaces into bundles, and update their conditions: those on their spec and on their hash ring."""
+    cutter, examiner, rings = Cutter(cluster), Examiner(cluster), RingStatus(cluster)
     while True:
         try:
             if not cluster.stores.stale():
                 await examiner.examine()
                 await rings.check()
+                await cutter.cut()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)

@@ -14,23 +14,17 @@ import kopf
 
 from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.pulsar.own_balancer.restore import RELEASE_WITHIN, release_balancer
-from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.common import GROUP, VERSION
 from trimtab_operator.state.clusters import Clusters
 
 _BACKOFF = 10.0 + RELEASE_WITHIN
 """Seconds after which Kopf cancels a loop that was asked to stop."""
 
-_LOOKS_AGAIN = 60.0
-"""Seconds until the next check whether another TopicNamespace still has the bundles that a new one needs."""
-
 
 def registry() -> kopf.OperatorRegistry:
     """A new registry with all handlers; Kopf's global registry stays empty."""
     handlers = kopf.OperatorRegistry()
     kopf.daemon(GROUP, VERSION, "balancingpolicies", registry=handlers, cancellation_backoff=_BACKOFF)(balance)
-    for on in (kopf.on.create, kopf.on.resume):
-        on(GROUP, VERSION, "topicnamespaces", registry=handlers, backoff=5.0)(create_bundles)
     return handlers
 
 
@@ -45,16 +39,6 @@ async def balance(
     await PolicyLoop(name, uid, cluster, read=lambda: dict(body)).run(stopped)
     if stopped.reason is not None and kopf.DaemonStoppingReason.RESOURCE_DELETED in stopped.reason:
         await release_balancer(cluster)
-
-
-async def create_bundles(*, namespace: str | None, body: kopf.Body, memo: Clusters, **_: Any) -> None:
-    """Create the first bundles of a TopicNamespace, unless that was done before.
-
-    Raises `kopf.TemporaryError` while another TopicNamespace has these bundles. Kopf then calls again later: a person
-    may have deleted the other TopicNamespace meanwhile.
-    """
-    if not await cut(await memo.reach(namespace or ""), dict(body)):
-        raise kopf.TemporaryError("another TopicNamespace has its bundles", delay=_LOOKS_AGAIN)
 
 
 def operator_settings() -> kopf.OperatorSettings:

@@ -38,7 +38,7 @@ def full(found: BundleRecord) -> str:
 
 def existing(lower: str, upper: str, owner: str = "", **changes: Any) -> BundleRecord:
     """A Bundle object as the sync creates it."""
-    base = {"lower": lower, "upper": upper, "made": True, "state": "Owned" if owner else "Free"}
+    base = {"lower": lower, "upper": upper, "controller": "uid", "state": "Owned" if owner else "Free"}
     return records.bundle(f"t-n-{lower}-{upper}", owner, **{**base, **changes})
 
 

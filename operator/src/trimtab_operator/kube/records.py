@@ -43,7 +43,7 @@ class BundleRecord:
                          owner, the operator sets the reason `ADMIN` as soon as it sees that.
     assigned_epoch:      epoch of the leader that wrote the reason; 0 when a person wrote the first desired owner.
     policy:              the policy that chose assigned_owner; empty when a person did.
-    made:                whether its TopicNamespace controls it; a Bundle that a person created has no controller.
+    controller:          uid of the TopicNamespace that controls it; empty when a person created it.
     split:               the BundleSplit that splits it now; empty if none.
     parent:              the Bundle that is being split into this one; empty if none.
     created:             creation time of the object, as Kubernetes writes it (RFC 3339, UTC); comparable as text.
@@ -68,8 +68,13 @@ class BundleRecord:
     parent: str = ""
     assigned_epoch: int = 0
     policy: str = ""
-    made: bool = False
+    controller: str = ""
     created: str = ""
+
+    @property
+    def made(self) -> bool:
+        """Whether a TopicNamespace controls it. A Bundle that a person created has no controller."""
+        return bool(self.controller)
 
     @property
     def owner_pending(self) -> bool:
@@ -146,8 +151,13 @@ def bundle_record(raw: Mapping[str, Any]) -> BundleRecord:
         assigned_epoch=assignment.get("epoch") or 0,
         policy=intern(assignment.get("policy") or ""),
         created=intern(meta.get("creationTimestamp") or ""),
-        made=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
+        controller=intern(_controller(meta)),
     )
+
+
+def _controller(meta: Mapping[str, Any]) -> str:
+    owners = meta.get("ownerReferences") or ()
+    return next((o["uid"] for o in owners if o.get("controller") and o["kind"] == "TopicNamespace"), "")
 
 
 FINISHED = frozenset({Phase.COMPLETED, Phase.FAILED})

@@ -18,9 +18,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from trimtab_operator.kube.conditions import condition_of, set_condition
+from trimtab_operator.kube.conditions import condition_of
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
-from trimtab_operator.reconcile.namespaces import write_conditions
+from trimtab_operator.reconcile.namespaces import write_ready
 from trimtab_operator.resources.conditions import TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import BROKEN_RING, Readiness
 from trimtab_operator.state.cluster import ClusterState
@@ -117,9 +117,7 @@ class RingStatus:
 
     async def _report(self, record: TopicNamespaceRecord, values: tuple[str, str, str]) -> None:
         status, reason, message = values
-        now = self.cluster.now()
-        conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *values, record.generation, now)
-        if await write_conditions(self.cluster, record, conditions) and record.ready != (status, reason):
+        if await write_ready(self.cluster, record, values) and record.ready != (status, reason):
             kind = "Normal" if status == "True" else "Warning"
             log.warning("topic namespace %s: %s", record.name, message)
             event = kind, reason, message

@@ -1,5 +1,8 @@
 """Reconciles TopicNamespaces: creates the first bundles at Pulsar's default boundaries, and sets the condition `Valid`.
 
+Bundles of a deleted TopicNamespace are never taken over by a new one of its name, because Kubernetes removes them soon.
+The new one gets bundles of its own then. So does one whose bundles are all gone.
+
 The CRD can't validate isolation and zones, which depend on the brokers and on regular expressions. So the condition
 reports their faults, even while no policy runs. Cycles still run, and list a namespace with a fault as held back.
 """
@@ -8,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -25,16 +28,21 @@ from trimtab_operator.kube.client import (
 )
 from trimtab_operator.kube.conditions import Condition, condition_of, set_condition
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name
-from trimtab_operator.kube.records import TopicNamespaceRecord
+from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, bundle_record
 from trimtab_operator.observe.topology import policies, traits
-from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.conditions import ConditionReason, TopicNamespaceCondition
-from trimtab_operator.resources.topic_namespace import BROKEN_RING, MIRRORED, Readiness, TopicNamespaceSpec
+from trimtab_operator.resources.topic_namespace import MIRRORED, Readiness, TopicNamespaceSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
 from trimtab_strategies.filters import isolation_problems
 from trimtab_strategies.hash_ring import default_boundaries
-from trimtab_strategies.model import NamespacePolicy, Reason
+from trimtab_strategies.model import NamespacePolicy, Reason, some
+
+log = logging.getLogger(__name__)
+
+TRY_AGAIN, LOOK_AGAIN = 5.0, 60.0
+"""Seconds until a TopicNamespace is tried again: after a failure, or while old bundles are being removed; and while
+another TopicNamespace has its bundles."""
 
 
 def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping[str, Any]]:
@@ -46,52 +54,95 @@ def first_bundles(name: str, uid: str, spec: TopicNamespaceSpec) -> list[Mapping
     ]
 
 
-async def cut(cluster: ClusterState, topic_namespace: Mapping[str, Any]) -> bool:
-    """Create the first bundles of a TopicNamespace object, and write its status. False if another object has them.
+@dataclass(slots=True)
+class Cutter:
+    """Cuts the TopicNamespaces of one Kubernetes namespace that have no bundles, one after the other.
 
-    This happens once for each namespace. Later only splits change the bundles. After an interruption, the next call
-    creates the missing bundles. If another object names the same namespace and has its bundles, none are created. With
-    a linked Pulsar cluster there is nothing to do: Pulsar creates the bundles. Raises `ApiError`, after which Kopf
-    tries again.
+    _not_before: uid -> when a TopicNamespace that was not cut is tried again (seconds of the cluster's clock).
     """
-    meta, status = topic_namespace["metadata"], topic_namespace.get("status") or {}
-    if _settled(meta, status):
-        return True
+
+    cluster: ClusterState
+    _not_before: dict[str, float] = field(default_factory=dict)
+
+    async def cut(self) -> None:
+        """Try each once, unless it was tried lately. Raises `ApiUnavailableError`."""
+        cluster = self.cluster
+        waiting = [
+            r for r in cluster.stores.topic_namespaces.items.values() if not r.going and not _settled(cluster, r)
+        ]
+        self._not_before = {r.uid: at for r in waiting if (at := self._not_before.get(r.uid, 0.0)) > cluster.clock()}
+        for record in [r for r in waiting if r.uid not in self._not_before]:
+            self._not_before[record.uid] = cluster.clock() + TRY_AGAIN
+            try:
+                if await cut(cluster, record) is Readiness.ALREADY_CUT:
+                    self._not_before[record.uid] = cluster.clock() + LOOK_AGAIN
+            except (RefusedError, ConflictError, NotFoundError) as error:  # concerns this object only
+                log.warning("topic namespace %s is not cut into bundles yet: %s", record.name, error)
+
+
+async def cut(cluster: ClusterState, record: TopicNamespaceRecord) -> Readiness:
+    """Create the first bundles of a TopicNamespace, and write its status. Returns the reason of its condition `Ready`.
+
+    Later only splits change the bundles. After an interruption, the next call creates the missing bundles. None are
+    created if another object names the same namespace and has its bundles, or while bundles of a deleted TopicNamespace
+    of the same name exist: Kubernetes removes these. With a linked Pulsar cluster there is nothing to do: Pulsar
+    creates the bundles. Raises `ApiError`.
+    """
+    if _settled(cluster, record):
+        return Readiness.CUT
     if not await cluster.link_settled():
-        raise ApiUnavailableError(f"{meta['name']}: a policy with spec.pulsar does not run yet: Pulsar may have it")
+        raise ApiUnavailableError(f"{record.name}: a policy with spec.pulsar does not run yet: Pulsar may have it")
     if cluster.link.linked:
+        return Readiness.FOUND
+    tenant, name = record.full_name.split("/")
+    bundles = first_bundles(record.name, record.uid, TopicNamespaceSpec(tenant=tenant, name=name, bundles=record.asked))
+    others, old = await _holders(cluster, record, bundles)
+    if others:
+        text = f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one of the two"
+        ready = ("False", Readiness.ALREADY_CUT, text)
+    elif old:
+        text = f"{some(old, 3)} belong to a TopicNamespace of this name that was deleted: waits until Kubernetes has"
+        ready = ("False", Readiness.OLD_BUNDLES, f"{text} removed them")
+    else:
+        ready = ("True", Readiness.CUT, f"cut into {len(bundles)} bundles")
+    if ready != condition_of(record.conditions, TopicNamespaceCondition.READY)[:3]:
+        body = {"bundles": len(bundles) if ready[1] is Readiness.CUT else 0, "observedGeneration": record.generation}
+        await write_ready(cluster, record, ready, **body)
+    return ready[1]
+
+
+def _settled(cluster: ClusterState, record: TopicNamespaceRecord) -> bool:
+    """Whether a TopicNamespace has bundles, or follows a namespace that Pulsar has or had."""
+    if record.discovered or record.ready[1] in MIRRORED:
         return True
-    spec = TopicNamespaceSpec.model_validate(topic_namespace["spec"])
-    bundles = first_bundles(meta["name"], meta["uid"], spec)
-    if first := await _first_of(cluster, meta["name"], f"{spec.tenant}/{spec.name}"):
-        holders = {first}
-    else:
-        holders = set(await at_most(WRITERS, lambda manifest: _holder(cluster, meta["namespace"], manifest), bundles))
-    if others := sorted(holders - {meta["name"]}):
-        ready = (
-            "False",
-            str(Readiness.ALREADY_CUT),
-            f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one of the two",
-        )
-    else:
-        ready = ("True", str(Readiness.CUT), f"cut into {len(bundles)} bundles")
-    before, generation = status.get("conditions") or [], meta["generation"]
-    body = {
-        "bundles": 0 if others else len(bundles),
-        "observedGeneration": generation,
-        "conditions": set_condition(before, TopicNamespaceCondition.READY, *ready, generation, cluster.now()),
-    }
-    if {**status, **body} != status:
-        patch = {"status": body}
-        await cluster.api.patch(TOPIC_NAMESPACES, meta["namespace"], meta["name"], patch, subresource="status")
-    return not others
+    return record.has_bundles and (record.ready[1] != Readiness.GAP or bool(cluster.rings.members(record.name)))
 
 
-def _settled(meta: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Whether a TopicNamespace has its first bundles, or follows a namespace that Pulsar has or had."""
-    ready = [c for c in status.get("conditions") or [] if c["type"] == TopicNamespaceCondition.READY]
-    mirrored = any(c["reason"] in MIRRORED for c in ready) or (meta.get("labels") or {}).get(DISCOVERED) == "true"
-    return mirrored or any(c["status"] == "True" or c["reason"] in BROKEN_RING for c in ready)
+async def _holders(
+    cluster: ClusterState, record: TopicNamespaceRecord, bundles: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[str]]:
+    """Create `bundles`, unless others are in their place.
+
+    Returns the names of other TopicNamespaces that have them, and of bundles whose TopicNamespace is gone.
+    """
+    if first := await _first_of(cluster, record.name, record.full_name):
+        return [first], []
+    if old := [b.name for b in cluster.rings.members(record.name).values() if b.controller not in {"", record.uid}]:
+        return [], sorted(old)
+    found = await at_most(WRITERS, lambda manifest: _existing(cluster, manifest), bundles)
+    foreign = [b for b in found if b.controller != record.uid and (b.controller or b.topic_namespace != record.name)]
+    spaces = cluster.stores.topic_namespaces.items
+    kept = [b for b in foreign if (s := spaces.get(b.topic_namespace)) and b.controller in {"", s.uid} and s != record]
+    return sorted({b.topic_namespace for b in kept}), sorted(b.name for b in foreign if b not in kept)
+
+
+async def _existing(cluster: ClusterState, manifest: Mapping[str, Any]) -> BundleRecord:
+    """Create a Bundle, unless one of its name exists; returns what exists then."""
+    try:
+        found = await cluster.api.create(BUNDLES, cluster.namespace, manifest)
+    except ConflictError:  # an earlier attempt created it, or two objects name one namespace
+        found = await cluster.api.get(BUNDLES, cluster.namespace, manifest["metadata"]["name"])
+    return bundle_record(found)
 
 
 async def _first_of(cluster: ClusterState, name: str, full: str) -> str:
@@ -119,18 +170,6 @@ async def _names(cluster: ClusterState, topic_namespace: str, full: str) -> bool
     except NotFoundError:
         return False
     return f"{found['spec']['tenant']}/{found['spec']['name']}" == full
-
-
-async def _holder(cluster: ClusterState, namespace: str, manifest: Mapping[str, Any]) -> str:
-    """Create a Bundle, unless it exists; returns the TopicNamespace object that it belongs to."""
-    try:
-        found = await cluster.api.create(BUNDLES, namespace, manifest)
-    except ConflictError:  # an earlier attempt created it, or two objects name one namespace
-        found = await cluster.api.get(BUNDLES, namespace, manifest["metadata"]["name"])
-    return str(found["spec"]["topicNamespace"])
-
-
-log = logging.getLogger(__name__)
 
 
 def examined(record: TopicNamespaceRecord, problem: str, now: float) -> list[Condition] | None:
@@ -192,12 +231,16 @@ def _zone_problem(zone: str, zones: frozenset[str] | None) -> str:
     return f"no broker is in zone {zone!r}; the zones of the brokers are {others}"
 
 
-async def write_conditions(cluster: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition]) -> bool:
-    """Write `conditions`. False if the object has changed or the write is refused. The next round then tries again.
+async def write_conditions(
+    cluster: ClusterState, record: TopicNamespaceRecord, conditions: list[Condition], **status: Any
+) -> bool:
+    """Write `conditions`, and other fields of the status.
 
-    Raises `ApiUnavailableError`.
+    False if the object has changed or the write is refused. The next round then tries again. Raises
+    `ApiUnavailableError`.
     """
-    body = {"metadata": {"resourceVersion": record.resource_version}, "status": {"conditions": conditions}}
+    meta = {"resourceVersion": record.resource_version}
+    body = {"metadata": meta, "status": {**status, "conditions": conditions}}
     try:
         await cluster.api.patch(TOPIC_NAMESPACES, cluster.namespace, record.name, body, subresource="status")
     except (ConflictError, NotFoundError) as error:
@@ -207,3 +250,12 @@ async def write_conditions(cluster: ClusterState, record: TopicNamespaceRecord, 
     else:
         return True
     return False
+
+
+async def write_ready(
+    cluster: ClusterState, record: TopicNamespaceRecord, ready: tuple[str, str, str], **status: Any
+) -> bool:
+    """Write the condition `Ready` (status, reason, message), as `write_conditions` does."""
+    at = (record.generation, cluster.now())
+    conditions = set_condition(record.conditions, TopicNamespaceCondition.READY, *ready, *at)
+    return await write_conditions(cluster, record, conditions, **status)

@@ -77,9 +77,10 @@ PERMISSIONS = (
         GROUP,
         "topicnamespaces",
         {
-            **_KOPF,
+            **_FOLLOW,
             "get": "the owner reference of a split's children",
             "create": "a namespace was discovered in Pulsar",
+            "patch": "settings of a discovered namespace have changed in Pulsar",
             "delete": "a namespace that was discovered no longer exists in Pulsar",
         },
     ),

@@ -26,6 +26,9 @@ class Readiness(StrEnum):
     """The operator divided the namespace into bundles. No Pulsar cluster is involved."""
     ALREADY_CUT = "AlreadyCut"
     """The bundles belong to another TopicNamespace object."""
+    OLD_BUNDLES = "OldBundles"
+    """Bundles of a deleted TopicNamespace of the same name still exist. Kubernetes removes them, then the operator
+    divides the namespace."""
     FOUND = "Found"
     """The namespace exists in Pulsar."""
     GAP = "Gap"

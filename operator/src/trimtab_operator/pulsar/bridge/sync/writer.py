@@ -91,7 +91,7 @@ class ObjectWriter:
         return True
 
     async def namespace_status(self, record: TopicNamespaceRecord, status: Mapping[str, Any]) -> bool:
-        """Patch the status of a TopicNamespace; False if it has changed since (Kopf may have annotated it)."""
+        """Patch the status of a TopicNamespace; False if it has changed since."""
         return await self._status(TOPIC_NAMESPACES, record.name, record.resource_version, status)
 
     async def delete_namespace(self, record: TopicNamespaceRecord) -> None:
