@@ -16,6 +16,8 @@ from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
 from trimtab_operator.pulsar.bridge.connection import Bridge
+from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
+from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls
@@ -218,3 +220,72 @@ def test_the_condition_says_whether_the_cluster_answers(problem: str, condition:
     (found,) = linked([], link, 2, 0.0)
     assert (found["status"], found["reason"]) == condition
     assert linked([found], PulsarLink(), 3, 0.0) == []
+
+
+def test_reads_that_all_fail_show_in_the_condition_although_pulsar_lists_its_brokers() -> None:
+    link = PulsarLink(spec=PulsarSpec(admin_url="http://pulsar:8080"))
+
+    def told(now: float) -> tuple[str, str, str]:
+        (found,) = linked([], link, 2, now)
+        return found["status"], found["reason"], found["message"]
+
+    for now, call, status in (
+        (0, "policies", "error"),
+        (1, "brokers", "200"),
+        (12, "policies", "504"),
+        (13, "owner", "500"),
+    ):
+        link.silent.observe(call, status, now)
+    status, reason, text = told(14)
+    assert (status, reason) == ("False", "SourceUnavailable")
+    assert "every read of policies of namespaces has failed since 1970-01-01T00:00:00Z" in text
+    assert "ZooKeeper" in text
+    assert "owners" not in text, "once is no pattern"
+    link.silent.observe("policies", "404", 15)
+    assert told(60)[0] == "True", "a refusal is an answer"
+    link.silent.observe("unload", "500", 16)
+    link.silent.observe("unload", "500", 60)
+    assert told(61)[0] == "True", "moves have their own texts"
+
+
+@pytest.mark.apiserver
+def test_a_cluster_that_lists_its_brokers_and_answers_nothing_else_is_not_linked(run: Run) -> None:
+    async def scenario(r: Running) -> None:
+        r.fake.stalled = True
+        r.name()
+        await r.answers()
+        admin = r.bridge.admin
+        assert admin is not None
+        for _ in range(2):
+            with pytest.raises(PulsarUnavailableError, match="no answer within 1 s"):
+                await admin.tenants()
+        assert r.link.problem == ""
+        assert "every read of tenants has failed" in r.link.silent.problem(time.time() + 30)
+        r.fake.stalled = False
+        await admin.tenants()
+        assert r.link.silent.problem(time.time() + 30) == ""
+
+    run(scenario)
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(("stalled", "rate"), [(True, 1000), (False, 2)])
+def test_a_slow_sync_is_blamed_on_the_rate_only_if_the_rate_makes_it_slow(
+    run: Run, caplog: pytest.LogCaptureFixture, rate: int, *, stalled: bool
+) -> None:
+    async def scenario(r: Running) -> None:
+        r.name(requestsPerSecond=rate)
+        await r.answers()
+        admin = r.bridge.admin
+        assert admin is not None
+        r.link.ids = {f"broker-{number}": broker for number, broker in enumerate(r.fake.ids)}
+        sync = ClusterSync(r.cluster, admin, SyncIntervals(owners=0.4))
+        if stalled:
+            await sync.sync_owners()  # they were fine before
+        r.fake.stalled = stalled
+        await sync.sync_owners()
+        told = [record.getMessage() for record in caplog.records if "reading all owners takes" in record.getMessage()]
+        assert len(told) == 1
+        assert ("ZooKeeper" in told[0], "requestsPerSecond" in told[0]) == (stalled, not stalled)
+
+    run(scenario, extensible=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.pulsar.client.dynamic_config import FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
@@ -169,6 +170,55 @@ class OwnBalancerState:
     text: str = "the brokers' configuration has not been read yet"
 
 
+_READS = {
+    "tenants": "tenants",
+    "namespaces": "namespaces",
+    "policies": "policies of namespaces",
+    "anti_affinity": "anti-affinity groups",
+    "boundaries": "boundaries of bundles",
+    "owned": "bundles of brokers",
+    "owner": "owners of bundles",
+    "reported": "load reports",
+    "isolation": "isolation policies",
+    "clusters": "clusters",
+    "runtime": "configurations of brokers",
+}
+"""The reads of the cluster, by their names in metrics, in words."""
+
+SILENT_AFTER = 10.0
+"""Seconds without an answer to any read of a kind, counted from the first failure, after which the link is not fine."""
+
+
+@dataclass(slots=True)
+class SilentReads:
+    """Which kinds of reads fail, although Pulsar lists its brokers: brokers keep that list when their metadata store is
+    away, but wait for the store with other requests until our time-out, or answer 500 to 504.
+
+    since: kind of read -> epoch seconds of the first failure, and the number of failures, since the last answer.
+    """
+
+    since: dict[str, tuple[float, int]] = field(default_factory=dict)
+
+    def observe(self, call: str, status: str, now: float) -> None:
+        """Record the outcome of a request: the status, or ``error`` for no answer."""
+        if call in _READS and (status == "error" or status >= "500"):
+            first, count = self.since.get(call, (now, 0))
+            self.since[call] = first, count + 1
+        else:
+            self.since.pop(call, None)
+
+    def problem(self, now: float) -> str:
+        """Which reads have failed for some time, and what may be the cause; empty if none has."""
+        late = {call: at for call, (at, count) in self.since.items() if count > 1 and now - at >= SILENT_AFTER}
+        if not late:
+            return ""
+        names, since = ", ".join(sorted(_READS[call] for call in late)), timestamp(min(late.values()))
+        return (
+            f"Pulsar lists its brokers, but every read of {names} has failed since {since}: its metadata store "
+            "(ZooKeeper) or its brokers are away or slow; see their logs"
+        )
+
+
 @dataclass(slots=True)
 class PulsarLink:
     """The connection to the Pulsar cluster.
@@ -178,6 +228,7 @@ class PulsarLink:
     ids: name of a Broker object -> id in Pulsar (``host:webPort``), for each active broker. None until Pulsar has
     answered: until then it is not known which brokers are alive.
     problem: why Pulsar can't be reached at the moment; empty when it can.
+    silent: the reads that fail at the moment, although the cluster can be reached.
     own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off settings whose former values a ConfigMap keeps; None: unknown.
     found: a copy of these former values, if this process wrote or read them: a user may delete the ConfigMap too early.
@@ -193,6 +244,7 @@ class PulsarLink:
     policy: str = ""
     ids: Mapping[str, str] | None = None
     problem: str = ""
+    silent: SilentReads = field(default_factory=SilentReads)
     own_balancer: OwnBalancerState = field(default_factory=OwnBalancerState)
     switched_off: bool | None = None
     found: FoundSettings | None = None
@@ -207,6 +259,7 @@ class PulsarLink:
         """Set the cluster, or None. A change drops what was known of the former cluster."""
         if spec != self.spec:
             self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
+            self.silent = SilentReads()
             self.elsewhere = False
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy

@@ -51,6 +51,7 @@ class FakePulsar(InMemoryPulsar):
     failures: answers (status, text) to the next unloads.
     dying:    ids that become inactive with the first failure.
     lazy:     seconds that an unload takes.
+    stalled:  whether brokers answer nothing but the list of brokers, as without their metadata store.
     requests: (id of the broker, method, path with query) so far.
     peak:     most unloads at the same time.
     """
@@ -64,6 +65,7 @@ class FakePulsar(InMemoryPulsar):
     failures: deque[tuple[int, str]] = field(default_factory=deque)
     dying: set[str] = field(default_factory=set)
     lazy: float = 0.0
+    stalled: bool = False
     addresses: list[str] = field(default_factory=list)
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     peak: int = 0
@@ -123,7 +125,7 @@ class FakePulsar(InMemoryPulsar):
 
     async def _handle(self, broker: str, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append((broker, request.method, request.path_qs))
-        if broker in self.deaf:
+        if broker in self.deaf or (self.stalled and request.path != f"{_ADMIN}/brokers"):
             await asyncio.sleep(60)
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.json_response({"reason": f"not {request.headers.get('Authorization')}"}, status=401)

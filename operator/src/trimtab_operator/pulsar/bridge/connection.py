@@ -113,7 +113,7 @@ class Bridge:
         admit(spec.admin_url)  # before any Secret is read
         proof = await self._proof(spec)
         fence, waited = self.fence, metrics.pulsar_budget_wait.inc
-        guards = Guards(admit, fence.check, metrics.observe_pulsar, waited, fence.requests())
+        guards = Guards(admit, fence.check, self._observe, waited, fence.requests())
         opened = connected(
             spec.admin_url,
             timeout=seconds(spec.timeout),
@@ -123,6 +123,10 @@ class Bridge:
         )
         async with opened as admin:
             await self._work(spec, proof, admin)
+
+    def _observe(self, call: str, status: str, seconds: float) -> None:
+        self.cluster.metrics.observe_pulsar(call, status, seconds)
+        self.cluster.link.silent.observe(call, status, self.cluster.now())
 
     async def _proof(self, spec: PulsarSpec) -> Proof:
         return await read_proof(self.cluster.api, self.cluster.namespace, spec.auth)

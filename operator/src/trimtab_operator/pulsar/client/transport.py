@@ -32,14 +32,16 @@ from trimtab_pipeline.prometheus.response_limits import TooDeepError, TooLargeEr
 class Budget:
     """Limits requests to `rate` per second, with a burst of `rate` after an idle second.
 
-    Requests wait in the order of their arrival.
+    Requests wait in the order of their arrival. booked: requests so far.
     """
 
     rate: float
+    booked: int = 0
     _next: float = field(default=float("-inf"))
 
     def book(self, now: float) -> float:
         """Reserve a slot for a request at `now` (seconds of a monotonic clock), and return the seconds to wait."""
+        self.booked += 1
         at = max(self._next, now - 1.0 + 1.0 / self.rate)
         self._next = at + 1.0 / self.rate
         return max(0.0, at - now)

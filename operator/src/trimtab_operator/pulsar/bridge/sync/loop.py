@@ -9,7 +9,7 @@ Three loops run at different intervals, so that none waits for a slower one:
 | namespaces | tenants, their namespaces, the policies of each | 2 min, and immediately if one may have changed |
 
 Owners take half of `spec.pulsar.requestsPerSecond` and namespaces a quarter. The rest is for requests about single
-bundles. If a loop takes much longer than its interval, the log says so.
+bundles. If a loop takes much longer than its interval, the log says so, and whether the rate or Pulsar is the cause.
 """
 
 from __future__ import annotations
@@ -74,8 +74,10 @@ class ClusterSync:
         rate = float(spec.requests_per_second if spec is not None else 20)
         self.rhythm = rhythm or SyncIntervals()
         self._cluster, self._admin, self._rate = cluster, admin, rate
-        self._owners = OwnerSync(cluster, admin, Budget(OWNERS_SHARE * rate), self.rhythm.stuck)
-        self._namespaces = NamespaceSync(cluster, admin, Budget(NAMESPACES_SHARE * rate))
+        self._budgets = {"owners": Budget(OWNERS_SHARE * rate), "namespaces": Budget(NAMESPACES_SHARE * rate)}
+        self._booked = dict.fromkeys(self._budgets, 0)
+        self._owners = OwnerSync(cluster, admin, self._budgets["owners"], self.rhythm.stuck)
+        self._namespaces = NamespaceSync(cluster, admin, self._budgets["namespaces"])
         self._brokers_changed = asyncio.Event()
         self._owners_read = asyncio.Event()
         self._due: deque[str] = deque()
@@ -86,7 +88,7 @@ class ClusterSync:
         self._listed_at: float | None = None
         self._objects: dict[str, tuple[str, int]] = {}
         self._errors: dict[str, str] = {}
-        self._slow: set[str] = set()
+        self._slow: dict[str, str] = {}
 
     async def run(self) -> None:
         """Synchronize until cancelled, whatever fails."""
@@ -149,13 +151,26 @@ class ClusterSync:
         await ObjectWriter(self._cluster).statuses(found.changes)
 
     def _report_duration(self, part: str, seconds: float) -> None:
-        """Export the duration, and warn if the request budget makes it much longer than the interval."""
+        """Export the duration. If it is much longer than the interval, warn of what takes the time."""
         self._cluster.metrics.mirror_seconds.labels(part).set(seconds)
         due = self.rhythm.owners if part == "owners" else self.rhythm.namespaces
-        if (slow := seconds > 2 * due) != (part in self._slow):
-            self._slow ^= {part}
-            text = "reading all %s takes %.0f s at %g requests/s"
-            log.warning(f"{text}: raise spec.pulsar.requestsPerSecond" if slow else text, part, seconds, self._rate)
+        budget = self._budgets[part]
+        by_rate = (budget.booked - self._booked[part]) / budget.rate
+        self._booked[part] = budget.booked
+        slow = "" if seconds <= 2 * due else "rate" if by_rate >= seconds / 2 else "Pulsar"
+        if slow == self._slow.get(part, ""):
+            return
+        self._slow[part] = slow
+        if slow == "rate":
+            text = "reading all %s takes %.0f s at %g requests/s: raise spec.pulsar.requestsPerSecond"
+            log.warning(text, part, seconds, self._rate)
+        elif slow:
+            text = (
+                "reading all %s takes %.0f s: Pulsar answers slowly or not; see its metadata store (ZooKeeper), brokers"
+            )
+            log.warning(text, part, seconds)
+        else:
+            log.info("reading all %s takes %.0f s again", part, seconds)
 
     # -- namespaces --
 
