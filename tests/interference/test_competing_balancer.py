@@ -100,7 +100,7 @@ def interference(api: object, publisher: object) -> InterferenceController:
         api=api,
         namespace="messaging",
         stores=SimpleNamespace(bundles=SimpleNamespace(items={})),
-        ownership_changes=OwnershipChanges(lambda _: True),
+        ownership_changes=OwnershipChanges(lambda *_: False),
         metrics=Mock(),
         now=lambda: 1000.0,
     )

@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 def seen(*records: Any, lost: str = "") -> OwnershipChanges:
     """What is known after a bundle was seen as each of `records`, a second apart."""
-    ownership_changes = OwnershipChanges(lambda broker: broker != lost)
+    ownership_changes = OwnershipChanges(lambda _, broker: broker == lost)
     for at, (old, new) in enumerate(pairwise(records)):
         ownership_changes.update(old, new, float(at))
     return ownership_changes
@@ -68,7 +68,7 @@ def overruled(ownership_changes: OwnershipChanges, *names: str, at: float) -> li
 
 
 def test_one_batch_of_desired_owners_is_no_contest_and_the_same_bundle_again_is() -> None:
-    ownership_changes = OwnershipChanges(lambda _: True)
+    ownership_changes = OwnershipChanges(lambda *_: False)
 
     assert overruled(ownership_changes, "b1", "b2", "b3", "b4", "b5", "b6", at=0) == [ChangeKind.OVERRULED] * 6
     assert overruled(ownership_changes, "b3", "b1", at=60) == [ChangeKind.OVERWRITTEN] * 2
@@ -78,7 +78,7 @@ def test_one_batch_of_desired_owners_is_no_contest_and_the_same_bundle_again_is(
 
 def test_each_further_batch_within_the_hour_counts_once() -> None:
     """Who writes over other bundles each time is found, too: a tool that holds owners, not a person in one go."""
-    ownership_changes = OwnershipChanges(lambda _: True)
+    ownership_changes = OwnershipChanges(lambda *_: False)
     told = [overruled(ownership_changes, f"b{at}", f"c{at}", f"d{at}", at=at) for at in (0, 60, 600, 660, 1200)]
 
     assert [found.count(ChangeKind.OVERWRITTEN) for found in told] == [0, 0, 1, 0, 1]

@@ -18,6 +18,7 @@ from trimtab_operator.state.departures import (
     REVISION,
     SETTLES,
     STALLS,
+    TEMPLATE,
     RollingRestart,
     departures,
     rolling_restart,
@@ -122,6 +123,47 @@ def test_pods_of_no_statefulset_are_not_ordered() -> None:
     pods = [pod("p-0", labels={REVISION: OLD}, created=NOW), pod("p-1", labels={REVISION: NEW}, created=NOW)]
 
     assert shown(*pods) == RollingRestart()
+
+
+def plain(name: str, age: float = 86400.0, **changes: object) -> PodRecord:
+    """A pod without a controller that was created, and became ready, `age` seconds ago."""
+    return pod(name, **{"created": NOW - age, "since": NOW - age, **changes})
+
+
+def replica(suffix: str, revision: str = OLD, age: float = 86400.0, **changes: object) -> PodRecord:
+    """A pod of the Deployment ``brokers``."""
+    return plain(f"brokers-{revision}-{suffix}", age, labels={TEMPLATE: revision}, **changes)
+
+
+def test_plain_pods_that_restart_pause_shedding() -> None:
+    assert shown(plain("a"), plain("b"), plain("c")) == RollingRestart()
+
+    starting = shown(plain("a"), plain("b", age=5, ready=False), plain("c"))
+    assert starting.text.startswith("pods: 1 of 3 restart; nothing is shed")
+    ending = shown(plain("a"), plain("b", **ENDED, since=NOW - 5), plain("c"))
+    assert ending.text.startswith("pods: 1 of 3 restart")
+    assert (starting.following, ending.following) == (frozenset(), frozenset())
+    assert shown(plain("a"), plain("b", age=60)).young == {"b"}
+
+
+def test_after_a_restart_of_plain_pods_shedding_waits_until_the_last_one_is_trusted() -> None:
+    pods, untrusted = [plain("a", age=60), plain("b", age=900)], cluster(untrusted=["a"], a=0.4, b=0.4)
+
+    assert "a started lately" in evacuated(untrusted, *pods)
+    assert evacuated(cluster(a=0.4, b=0.4), *pods) == ""
+
+
+def test_a_deployment_that_is_rolled_out_pauses_shedding_and_names_no_next_pod() -> None:
+    found = shown(replica("x"), replica("y"), replica("z", NEW, age=60))
+
+    assert (found.restarted, found.following) == ({f"brokers-{NEW}-z"}, frozenset())
+    assert found.text.startswith("pods of brokers: 1 of 3 are updated")
+    evicted = shown(replica("x"), replica("y", age=5), replica("z", NEW, age=60))
+    assert evicted.restarted == {f"brokers-{NEW}-z"}, "an old pod that is created again does not reverse the update"
+
+
+def test_two_deployments_side_by_side_hold_nothing_up() -> None:
+    assert shown(replica("x"), replica("z", NEW, age=STALLS + 1)) == RollingRestart()
 
 
 def test_each_statefulset_has_its_own_next_pod() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from trim_world import World
 from trimtab_strategies.counterfactual.ownership import OwnerChange, RealOwners, VirtualOwners
 from trimtab_strategies.hash_ring import bundle_names, default_boundaries
-from trimtab_strategies.model import ClusterLoad, Move, Reason
+from trimtab_strategies.model import BrokerTraits, ClusterLoad, Move, Reason
 
 BROKERS, BUNDLES = 4, 12
 
@@ -131,3 +131,21 @@ def test_owners_that_stay_are_the_same_array() -> None:
     assert first[0] == 0
     lost = replace(load, brokers=replace(load.brokers, ready=np.arange(BROKERS) != 1))
     assert virtual.rows(lost).tolist() == [2, -1, *[0, -1] * 5]
+
+
+def test_new_owners_of_a_broker_that_was_away_are_no_real_changes_even_if_it_is_back() -> None:
+    before, after = [0] * BUNDLES, [1, *[0] * (BUNDLES - 1)]
+    name = world(*before).brokers.names[0]
+
+    def changes(second: ClusterLoad, *, ready: bool = True) -> int:
+        real, first = RealOwners(), world(*before, now=100.0)
+        up = first.brokers.ready.copy()
+        up[0] = ready
+        real.changes(replace(first, brokers=replace(first.brokers, ready=up)))
+        return len(real.changes(second))
+
+    there = world(*after, now=160.0)
+    assert changes(there) == 1
+    assert changes(replace(there, traits={name: BrokerTraits(started=50.0)})) == 1
+    assert changes(replace(there, traits={name: BrokerTraits(started=130.0)})) == 0
+    assert changes(there, ready=False) == 0

@@ -36,7 +36,7 @@ from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
-from trimtab_operator.reconcile.brokers import discover
+from trimtab_operator.reconcile.brokers import discover, left_behind
 from trimtab_operator.reconcile.hash_ring import RingStatus
 from trimtab_operator.reconcile.namespaces import Cutter, Examiner
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
@@ -97,11 +97,8 @@ def new_cluster(
         splits=Store(api, BUNDLE_SPLITS, split_record, namespace=namespace),
     )
 
-    def alive(broker: str) -> bool:
-        record = stores.brokers.items.get(broker)
-        return record is not None and record.ready
-
-    events, changes = EventPoster(api, instance=instance), OwnershipChanges(alive)
+    changes = OwnershipChanges(lambda bundle, owner: left_behind(cluster, bundle, owner))
+    events = EventPoster(api, instance=instance)
     cluster = ClusterState(api, namespace, stores, sources, metrics, events, changes, **tools)
     cluster.subscribe()
     return cluster

@@ -8,6 +8,7 @@ in two cases: the bundle is pinned, or the owner's pod is being terminated.
 | found | repair |
 |---|---|
 | an owner that changed, though no desired owner was written | it becomes the desired owner (`ADOPTED`) |
+| the same, because the former owner was away | it becomes the desired owner (`FAILED_OVER`): nobody moved the bundle |
 | an owner of a pinned bundle that changed in this way | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
 | a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |
@@ -26,7 +27,7 @@ broker that serves the bundle, or empty.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from trimtab_operator.kube.records import BundleRecord
@@ -68,11 +69,13 @@ def repairs_of(
     *,
     known: Collection[str] | None = None,
     linked: bool = False,
+    left_behind: Callable[[BundleRecord, str], bool] = lambda _bundle, _owner: False,
 ) -> BundleRepairs:
     """The repairs for `bundles`. lost: names of lost brokers. overdue: names of bundles whose pending move is overdue.
 
     ending: names of brokers whose pod is being terminated. known: names of all Broker objects; None if every broker has
-    one. linked: whether a Pulsar cluster is connected.
+    one. linked: whether a Pulsar cluster is connected. left_behind: whether a broker, by name, was away when a bundle
+    left it.
     """
     bundles = list(bundles)
     if linked:
@@ -83,10 +86,21 @@ def repairs_of(
         work = _declarative(bundles, lost, overdue, ending)
     if known is not None:
         _name_the_unknown(work, known)
+    work.desired_owners = [
+        replace(w, reason=Reason.FAILED_OVER)
+        if w.reason is Reason.ADOPTED and _failed_over(w.bundle, left_behind)
+        else w
+        for w in work.desired_owners
+    ]
     changed = {desired.bundle.name for desired in work.desired_owners} | {bundle.name for bundle in work.frees}
     away = {*lost, *ending}
     work.notes = [b for b in bundles if b.overruled and b.owner not in away and b.name not in changed]
     return work
+
+
+def _failed_over(bundle: BundleRecord, left_behind: Callable[[BundleRecord, str], bool]) -> bool:
+    """Whether the owner of a bundle changed because the former one was away."""
+    return left_behind(bundle, bundle.owner) if bundle.owner else bundle.reason == Reason.BROKER_LOST
 
 
 def _declarative(
@@ -167,9 +181,11 @@ def _settled(work: BundleRepairs, bundle: BundleRecord, lost: Collection[str]) -
 def _strayed(bundle: BundleRecord, lost: Collection[str]) -> DesiredOwner:
     """The new desired owner of a bundle that another broker serves: that broker, or, if pinned, the old desired owner.
 
-    A child of a split that had no desired owner counts as found, not as moved.
+    A child of a split that had no desired owner counts as found, not as moved. So does a Bundle that was created again
+    as a copy of an older one.
     """
     if bundle.pinned and bundle.owner and bundle.owner not in lost:
         return DesiredOwner(bundle, bundle.owner, Reason.RESTORED)
     first = not bundle.owner and bundle.reason in {"", Reason.SPLITTING}
-    return DesiredOwner(bundle, bundle.status_owner, Reason.FOUND if first else Reason.ADOPTED)
+    found = first or bundle.copied
+    return DesiredOwner(bundle, bundle.status_owner, Reason.FOUND if found else Reason.ADOPTED)

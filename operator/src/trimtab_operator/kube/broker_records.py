@@ -30,6 +30,7 @@ class BrokerRecord:
     conditions:   those of its status.
     observed_generation: the generation that its status is about; 0 before its first status.
     id:           ``host:webPort`` by which Pulsar lists it, as last written to its status; empty if never written.
+    created:      epoch seconds; NaN if unknown.
     """
 
     name: str
@@ -53,6 +54,7 @@ class BrokerRecord:
     conditions: tuple[Mapping[str, Any], ...] = ()
     id: str = ""
     observed_generation: int = 0
+    created: float = field(default=float("nan"), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
         conditions=tuple(status.get("conditions") or ()),
         id=status.get("id") or "",
         observed_generation=status.get("observedGeneration") or 0,
+        created=epoch(meta.get("creationTimestamp")),
     )
 
 

@@ -11,6 +11,10 @@ from trimtab_operator.resources.conditions import ConditionType
 Condition = dict[str, Any]
 
 
+CLOCKS_DIFFER = 60.0
+"""Seconds by which two computers' clocks may differ. A time that lies further in the future is ignored."""
+
+
 def timestamp(epoch: float) -> str:
     """Epoch seconds as RFC 3339 in UTC, whole seconds: ``2026-01-31T12:00:00Z``."""
     return datetime.fromtimestamp(int(epoch), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

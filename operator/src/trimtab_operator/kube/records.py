@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
-from trimtab_operator.kube.conditions import condition_of, epoch
+from trimtab_operator.kube.conditions import CLOCKS_DIFFER, condition_of, epoch
 from trimtab_operator.kube.move_costs import NOT_MEASURED, MoveCosts
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.budget import NamespaceBudget, Priority
@@ -18,7 +18,7 @@ from trimtab_operator.resources.topic_namespace import BROKEN_RING, DEFAULT_BUND
 from trimtab_strategies.budget import NO_BUDGET, DisruptionBudget
 from trimtab_strategies.model import Isolation, NamespacePolicy, Reason
 
-SEEN = frozenset({Reason.ADOPTED, Reason.FOUND})
+SEEN = frozenset({Reason.ADOPTED, Reason.FAILED_OVER, Reason.FOUND})
 """Reasons of a desired owner that only follows the observed owner: it moves nothing."""
 
 
@@ -102,6 +102,11 @@ class BundleRecord:
     def asked_by_person(self) -> bool:
         """Whether a client other than the operator wrote the desired owner."""
         return self.assigned_owner != self.owner or self.reason == Reason.ADMIN
+
+    @property
+    def copied(self) -> bool:
+        """Whether the object was created as a copy of an older one: its first assignment is older than the object."""
+        return self.generation == 1 and self.assigned_at < epoch(self.created) - CLOCKS_DIFFER
 
     @property
     def needs_repair(self) -> bool:

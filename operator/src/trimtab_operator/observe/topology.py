@@ -36,7 +36,11 @@ from trimtab_strategies.model import (
 COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
 """Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
 assignments do not count as moves, because the next plan may need to move the bundle: an owner for an unassigned bundle,
-an owner that was found, the parent's owner for a new child, and a move for a restart."""
+an owner that was found, an owner that took over from a broker that was away, the parent's owner for a new child, and a
+move for a restart."""
+
+CONFIRMED_WITHIN = 600.0
+"""Seconds after which the confirmation of an owner is not that of the move that a person requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,12 @@ def last_unload(bundle: BundleRecord) -> float:
     """Epoch seconds at which the bundle last moved from one owner to another, NaN if never.
 
     A decision of the operator carries its own time. An owner that differs from the operator's choice was written by a
-    person or by Git. Such a move counts from its confirmation, whether or not it is recorded as `ADMIN`.
+    person or by Git. Such a move counts from its confirmation, whether or not it is recorded as `ADMIN`. A confirmation
+    long after that record is not of the move: the broker was away, and took the bundle again.
     """
     if bundle.asked_by_person:
-        return bundle.since if bundle.generation > 1 else np.nan
+        latest = bundle.assigned_at + CONFIRMED_WITHIN if bundle.desired_for else np.inf
+        return min(bundle.since, latest) if bundle.generation > 1 else np.nan
     return bundle.assigned_at if bundle.reason in COUNTS_AS_MOVE else np.nan
 
 

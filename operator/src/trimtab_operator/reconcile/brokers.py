@@ -6,6 +6,7 @@ The moves of a drain are part of the policy's plan. The condition `Drained` says
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from typing import Any
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.client import BROKERS, ConflictError, NotFoundError, RefusedError
-from trimtab_operator.kube.conditions import set_condition, timestamp
+from trimtab_operator.kube.conditions import CLOCKS_DIFFER, epoch, set_condition, timestamp
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
@@ -111,6 +112,31 @@ def _readiness(broker: BrokerRecord, pod: PodRecord | None, ids: Mapping[str, st
         return _not_ready("Pulsar does not list it as an active broker")
     found = [f"pod {pod.name} is ready"] if pod is not None else []
     return _serving([*found, *([LISTED] if listed else [])])
+
+
+LOOKS_BACK = 600.0
+"""Seconds before an owner changed within which its broker may have been away. An owner may be read that late."""
+
+
+def left_behind(cluster: ClusterState, bundle: BundleRecord, owner: str) -> bool:
+    """Whether `owner`, the broker that served `bundle` before, was away when the bundle left it.
+
+    It is away without a Broker object, and while it is not ready. It was away before its object was created, before it
+    became ready, and before its pod or a container started. So an absence between two looks counts, too. It does not
+    count if the bundle was assigned to the broker after it.
+    """
+    broker, now = cluster.stores.brokers.items.get(owner), cluster.now()
+    pod = cluster.stores.pods.items.get(broker.pod) if broker is not None else None
+    ids = cluster.link.ids if cluster.link.linked else None
+    if broker is None or not broker.ready or _readiness(broker, pod, ids)[0] != "True":
+        return True
+    left = min(now, bundle.since)  # NaN gives now
+    assigned = bundle.assigned_at if bundle.assigned_owner == owner else -math.inf
+    ready = (c.get("lastTransitionTime") for c in broker.conditions if c["type"] == BrokerCondition.READY)
+    returned = [broker.created, *map(epoch, ready)]
+    if pod is not None:
+        returned += [pod.since, math.nan if pod.started is None else pod.started]
+    return any(left - LOOKS_BACK <= at <= now + CLOCKS_DIFFER and not at <= assigned for at in returned)
 
 
 def _serving(found: Sequence[str]) -> ConditionValues:

@@ -15,6 +15,7 @@ from trimtab_operator.confirm import BundleRepairs, DesiredOwner, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
+from trimtab_operator.reconcile.brokers import left_behind
 from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.budget_prices import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
@@ -67,7 +68,16 @@ class BundleReconciler:
         bundles = [bundle for bundle in self._concerned(lost | ending) if mine(bundle.name)]
         known = self.cluster.stores.brokers.items.keys()
         work = await _worked_out(
-            bundles, partial(repairs_of, lost=lost, overdue=overdue, ending=ending, known=known, linked=linked)
+            bundles,
+            partial(
+                repairs_of,
+                lost=lost,
+                overdue=overdue,
+                ending=ending,
+                known=known,
+                linked=linked,
+                left_behind=partial(left_behind, self.cluster),
+            ),
         )
         await self._brake(work, bundles, lost, settings, publisher)
         await self._withdraw_overlaps(bundles, work)

@@ -4,6 +4,9 @@ A StatefulSet restarts its pods one by one, from the highest ordinal down. The l
 the revision of a pod. The ordinals and ages of the pods tell which revision is the newest. Only pods are read. So the
 operator needs no permission to read StatefulSets, and a new leader finds what the last one found.
 
+Pods of other controllers (the label `pod-template-hash` names their revision), and pods without one, restart in any
+order, so no pod is known to be the next. Their restart is seen all the same: pods end, start, or became ready lately.
+
 A rolling restart that makes no progress for `STALLS` (a partition, a canary, an image that can't be pulled) does not
 hold back shedding any longer.
 """
@@ -19,7 +22,9 @@ from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.planner.drain import Drains
 
 REVISION = "controller-revision-hash"
-"""Label of a pod: the revision of its StatefulSet."""
+"""Label of a pod: the revision of its StatefulSet, or of another controller."""
+TEMPLATE = "pod-template-hash"
+"""Label of a pod of a Deployment: its revision, which is also a part of the pod's name."""
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 """Label that only pods of a StatefulSet carry."""
 
@@ -31,7 +36,7 @@ SETTLES = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A broker of a StatefulSet, and its pod."""
+    """A broker, and its pod. ordinal: the pod's number in its StatefulSet; -1 for pods without an order."""
 
     broker: str
     pod: PodRecord
@@ -39,15 +44,15 @@ class Member:
 
     @property
     def revision(self) -> str | None:
-        """The revision of its StatefulSet that the pod has; None: unknown."""
-        return self.pod.labels.get(REVISION)
+        """The revision that the pod has; None: unknown."""
+        return self.pod.labels.get(REVISION, self.pod.labels.get(TEMPLATE))
 
 
 @dataclass(frozen=True, slots=True)
 class RollingRestart:
     """The state of rolling restarts, by names of brokers.
 
-    restarted: brokers that are ready and have the newest revision, while others of their StatefulSet have an older one.
+    restarted: brokers that are ready and have the newest revision, while others of their set have an older one.
     following: those that restart next, one of each StatefulSet. text: the progress; empty when there is no restart.
     young: brokers whose pod is new.
     """
@@ -107,9 +112,8 @@ def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart
     """The rolling restarts among `pods` (name of the broker -> its pod). now: epoch seconds."""
     sets = dict[str, list[Member]]()
     for broker, pod in pods.items():
-        name, _, ordinal = pod.name.rpartition("-")
-        if POD_NAME in pod.labels and ordinal.isdecimal():
-            sets.setdefault(name, []).append(Member(broker, pod, int(ordinal)))
+        name, ordinal = _place(pod)
+        sets.setdefault(name, []).append(Member(broker, pod, ordinal))
     found = [_rollout(name, members, now) for name, members in sorted(sets.items())]
     return RollingRestart(
         restarted=frozenset().union(*(one.restarted for one in found)),
@@ -119,8 +123,17 @@ def rolling_restart(pods: Mapping[str, PodRecord], now: float) -> RollingRestart
     )
 
 
+def _place(pod: PodRecord) -> tuple[str, int]:
+    """The set of pods that restart together, in words, and the ordinal of a pod in it; -1 if its pods have no order."""
+    name, _, ordinal = pod.name.rpartition("-")
+    if POD_NAME in pod.labels and ordinal.isdecimal():
+        return f"pods of StatefulSet {name}", int(ordinal)
+    name = pod.name.rpartition(f"-{pod.labels.get(TEMPLATE)}-")[0]
+    return f"pods of {name}" if name else "pods", -1
+
+
 def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
-    """The rolling restart of one StatefulSet."""
+    """The rolling restart of one set of pods."""
     newest = _newest(members)
     updated = [m for m in members if m.revision == newest]
     others = [m for m in members if m.revision != newest]
@@ -130,35 +143,42 @@ def _rollout(name: str, members: list[Member], now: float) -> RollingRestart:
     if not under_way or now - max(_known(m.pod.since) for m in members) > STALLS:
         return RollingRestart(young=young)
     restarted = frozenset(m.broker for m in updated if m.pod.ready) if old else frozenset[str]()
-    following = max((m for m in old if not m.pod.deleted), key=lambda m: m.ordinal, default=None)
+    following = max((m for m in old if m.ordinal >= 0 and not m.pod.deleted), key=_ordinal, default=None)
     stands = f"{len(updated)} of {len(members)} are updated" if old else f"{len(under_way)} of {len(members)} restart"
     return RollingRestart(
         restarted=restarted,
         following=frozenset([following.broker] if following is not None else ()),
-        text=f"pods of StatefulSet {name}: {stands}; nothing is shed until all are ready and measured",
+        text=f"{name}: {stands}; nothing is shed until all are ready and measured",
         young=young,
     )
 
 
 def _goes_on(updated: list[Member], others: list[Member], now: float) -> bool:
     """Whether an updated pod, or the one that is updated next, changed lately. Other pods may restart at any time."""
-    following = max(others, key=lambda m: m.ordinal, default=None)
+    following = max((m for m in others if m.ordinal >= 0), key=_ordinal, default=None)
     concerned = updated if following is None else [*updated, following]
     return bool(updated) and now - max(_known(m.pod.since) for m in concerned) <= STALLS
 
 
 def _newest(members: list[Member]) -> str | None:
-    """The revision that a StatefulSet rolls out; None: it has none, or the pods do not tell which.
+    """The revision that a set of pods rolls out; None: it has none, or the pods do not tell which.
 
-    It is that of the youngest pod. But a pod that restarts before its turn comes back with its old revision. Then it is
-    that of the highest ordinal, as long as the youngest pod's revision has an older pod. Otherwise a person may have
-    deleted the pods in an order of their own.
+    Without an order of the pods, it is the revision that began last. In a StatefulSet it is that of the youngest pod.
+    But a pod that restarts before its turn comes back with its old revision. Then it is that of the highest ordinal, as
+    long as the youngest pod's revision has an older pod. Otherwise a person may have deleted the pods in an order of
+    their own.
     """
     youngest = max(members, key=lambda m: (_known(m.pod.created), m.pod.name)).revision
-    top = max(members, key=lambda m: m.ordinal).revision
+    if members[0].ordinal < 0:
+        return max((m.revision for m in members), key=lambda revision: _begun(members, revision))
+    top = max(members, key=_ordinal).revision
     if top == youngest or _begun(members, top) > _begun(members, youngest):
         return top
     return None
+
+
+def _ordinal(member: Member) -> int:
+    return member.ordinal
 
 
 def _begun(members: list[Member], revision: str | None) -> float:

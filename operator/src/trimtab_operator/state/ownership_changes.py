@@ -50,7 +50,7 @@ class ChangeKind(Enum):
     DESIRED = "Desired"
     """The bundle moved to the desired owner that a person chose."""
     EXTERNAL = "External"
-    """The bundle moved to another broker than its desired owner, although the broker it left was alive."""
+    """The bundle moved to another broker than its desired owner, although the broker that it left was there."""
     REVERTED = "Reverted"
     """As `EXTERNAL`, and back to the broker from which the policy had moved it less than an hour before."""
     OVERRULED = "Overruled"
@@ -73,9 +73,12 @@ class OwnershipChange:
 
 @dataclass(slots=True)
 class OwnershipChanges:
-    """Records changes of bundles. alive: whether a broker, by name, is ready."""
+    """Records changes of bundles.
 
-    alive: Callable[[str], bool]
+    left_behind: whether the former owner of a bundle (as it is now), by name, was away when the bundle left it.
+    """
+
+    left_behind: Callable[[BundleRecord, str], bool]
     _manual: dict[str, tuple[OwnershipChange, ...]] = field(default_factory=dict)
     _left: dict[str, str] = field(default_factory=dict)
     _ours: dict[str, OwnershipChange] = field(default_factory=dict)
@@ -100,8 +103,8 @@ class OwnershipChanges:
             self._left[new.name] = old.status_owner
             return
         left = self._left.pop(new.name, old.status_owner)
-        # other brokers take the bundles of a lost broker: that is no competition
-        if left in {"", new.status_owner} or not self.alive(left):
+        # other brokers take the bundles of a broker that is away: that is no competition
+        if left in {"", new.status_owner} or self.left_behind(new, left):
             return
         if _moved_without_balancing(new):
             self._ours.pop(new.name, None)

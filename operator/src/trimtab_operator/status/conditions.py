@@ -317,7 +317,7 @@ def _ready(result: CycleResult) -> tuple[str, str, str]:
     return "True", ConditionReason.CYCLED, f"{text}{where_to_ask(result.plan, result.namespace)}"
 
 
-_FORMER = frozenset({"OneHand", "Contested"})
+_FORMER = frozenset({"OneHand", "Contested", "Flapping"})
 """Condition types that older versions wrote. They are removed, because nothing updates them any more."""
 
 

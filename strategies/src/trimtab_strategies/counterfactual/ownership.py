@@ -37,20 +37,28 @@ class VirtualOwner(NamedTuple):
 class RealOwners:
     """Finds changes of the real owners.
 
-    ids: (m,) number of each bundle's owner in `brokers`, -1 if unknown.
+    ids: (m,) number of each bundle's owner in `brokers`, -1 if unknown. away: brokers that were not ready in the last
+    cycle. at: epoch seconds of that cycle.
     """
 
     names: tuple[str, ...] = ()
     ids: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     brokers: dict[str, int] = field(default_factory=dict)
+    away: frozenset[str] = frozenset()
+    at: float = nan
 
     def changes(self, load: ClusterLoad) -> list[OwnerChange]:
-        """The changes for balance since the last cycle. New owners of a lost broker's bundles are not among them."""
+        """The changes for balance since the last cycle.
+
+        New owners of the bundles of a broker that was away are not among them, even if it is back already.
+        """
         before, ids = self._before(load.bundles.names), numbers(load.brokers.names, self.brokers)
         then = np.append(ids, -1)[load.bundles.owner]
         self.ids = np.where(then >= 0, then, before)
-        ready = ids[load.brokers.ready]
-        moved = np.flatnonzero((then >= 0) & (before != then) & np.isin(before, ready))
+        names, ready = np.array(load.brokers.names), load.brokers.ready
+        stayed = ready & ~np.isin(names, list(self.away)) & ~(load.started >= self.at)
+        self.away, self.at = frozenset(names[~ready].tolist()), load.now
+        moved = np.flatnonzero((then >= 0) & (before != then) & np.isin(before, ids[stayed]))
         brokers = list(self.brokers)
         rows = zip(moved.tolist(), before[moved].tolist(), then[moved].tolist(), strict=True)
         return [OwnerChange(load.bundles.names[row], brokers[old], brokers[new]) for row, old, new in rows]

@@ -19,6 +19,7 @@ class Reason(StrEnum):
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git requested it
     ADOPTED = "Adopted"  # the owner changed without a request, and the desired owner follows it
+    FAILED_OVER = "FailedOver"  # its broker was away, and another one took it: an assignment, not balancing
     FOUND = "Found"  # the owner when the bundle was first seen: nothing moved
     RESTORED = "Restored"  # a pinned bundle left its owner, and moves back
     DRAINED = "Drained"  # the source is being drained

@@ -65,6 +65,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "a person or Git set its owner", ("move it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
     ),
     Reason.ADOPTED: Sentence("its owner changed outside the operator, which adopted the new owner", (_MOVE,)),
+    Reason.FAILED_OVER: Sentence("its broker was away, and another one took it", (_MOVE,)),
     Reason.FOUND: Sentence("it was found there, and has not moved", (_MOVE,)),
     Reason.RESTORED: Sentence("it is pinned, left its owner, and was moved back"),
     Reason.DRAINED: Sentence("the broker is being drained, so its bundles leave it", (_OPEN,)),
