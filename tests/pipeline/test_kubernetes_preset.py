@@ -16,7 +16,7 @@ from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.prometheus.client import PrometheusClient
 from trimtab_pipeline.transform.snapshot import shown
-from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, LimitOrigin
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
 pytestmark = pytest.mark.prometheus
@@ -141,8 +141,10 @@ def test_every_figure_equals_what_numpy_reads_from_the_pages(prometheus_binary: 
             for name in ("throttled_", "")
         )
         assert extra["throttled"][row] == pytest.approx(throttled / periods, rel=1e-6)
-    assert limit[:, CPU].tolist() == [4.0, 2.0, 16.0]  # its limit, its request, its node
-    assert limit[:, MEMORY].tolist() == [8 * GIB, 4 * GIB, 64 * GIB]
+    assert limit[:, CPU].tolist() == [4.0, 16.0, 16.0]  # its limit, their nodes: a request is no limit
+    assert limit[:, MEMORY].tolist() == [8 * GIB, 64 * GIB, 64 * GIB]
+    origins = [load.quality.limits[pod]["cpu"] for pod in PODS]
+    assert origins == [LimitOrigin.METRICS, LimitOrigin.NODE, LimitOrigin.NODE]
     assert limit[:, NETWORK_IN].tolist() == limit[:, NETWORK_OUT].tolist() == [2.5e9, 1.25e10, 1.25e10]
     assert load.brokers.trusted.all()
     assert load.brokers.age.max() < 3 * INTERVAL

@@ -60,11 +60,15 @@ class Topology:
     """The brokers and bundles that have Kubernetes objects, in the order of the rows of the resulting `ClusterLoad`.
 
     brokers:        names of the Broker objects (n); `pods`: the label ``pod`` of each broker's metrics.
-    declared_limit: (n, 5) capacities that a user declared (`RESOURCES` order), NaN where the source's limit applies.
+    declared_limit: (n, 5) limits that are known without the source (`RESOURCES` order): a user declared them, or the
+                    pod has them. NaN where the source's limit applies.
     ready, schedulable: (n,).
     bundles:        Pulsar's spelling ``tenant/namespace/0x.._0x..`` (m); `namespace`, `owner`, `last_unload`, `pinned`,
                     `in_flight`, `moving_from`, `moving_share`: (m,) exactly as in `trimtab_strategies.model.Bundles`.
     admin:          base URL of each broker's admin REST (n), empty if unknown. No entries if it is not used.
+    containers:     name of the broker's container in each pod (n), empty if unknown. No entries if none is known.
+    unlimited:      resource (``cpu``, ``memory``) -> names of brokers whose pod is known to have no limit of it, so
+                    that a limit in metrics is another pod's. Their node's allocatable amount applies.
     started:        epoch seconds (n) at which the newest container of each broker's pod started, NaN if unknown. No
                     entries if none is known.
     """
@@ -85,6 +89,8 @@ class Topology:
     moving_share: FloatArray
     admin: tuple[str, ...] = ()
     started: tuple[float, ...] = ()
+    containers: tuple[str, ...] = ()
+    unlimited: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def carrying(
         self,
@@ -229,7 +235,8 @@ class PrometheusSettings:
     trust:      further conditions for trusting a broker's samples.
     nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not report it
                 (preset ``kubernetes``).
-    container:  container name of the broker in its pod.
+    container:  name of the brokers' container in their pods, if a user gave one. Empty: `Topology.containers`, and
+                whatever rows exist.
     namespace_label: label of the Kubernetes namespace on the brokers' own metrics. Name it here if the scrape
                 configuration uses another label (Pulsar has its own label ``namespace``).
     averages:   ``time``: exponential, by the time between samples. ``samples``: Pulsar's, which count samples, one per
@@ -261,7 +268,7 @@ class PrometheusSettings:
     max_age: float = 120.0
     trust: Trust = Trust()
     nic_speed: float = 1.25e9
-    container: str = "broker"
+    container: str = ""
     namespace_label: str = "namespace"
     averages: str = "time"
     short_tau: float = 120.0

@@ -23,6 +23,8 @@ CHECKS = ("samples", "resets", "copies", "ahead")
 duplicates. ``ahead``: number of samples that are ahead of the evaluation time by more than clocks may differ."""
 USAGE = ("cpu", "memory", "direct_memory", "network_in", "network_out")
 """Measured usage columns, in the order of `trimtab_strategies.model.RESOURCES`."""
+LIMITED = ("cpu", "memory")
+"""Columns of `USAGE`, the first ones, that a container or a pod may have a limit of."""
 SAMPLED_TIME, SAMPLED_INTERVAL, SAMPLED_COVER = (
     tuple(f"{name}_{what}" for name in USAGE) for what in ("time", "interval", "cover")
 )

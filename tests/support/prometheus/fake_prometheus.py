@@ -123,8 +123,9 @@ class FakePrometheus(LocalServer):
         return self._body(promql, "vector", self._vector(promql, at))
 
     def _vector(self, promql: str, at: float) -> list[dict[str, Any]]:
-        """The series of an instant query."""
-        found = _METRIC.search(promql)
+        """The series of an instant query; of several metrics between ``or``, the first that has series counts."""
+        every = list(_METRIC.finditer(promql))
+        found = next((one for one in every if self.series.get(one[1])), every[0] if every else None)
         by = re.search(r"max by \(([^)]*)\)", promql)
         assert by, promql
         assert found, promql

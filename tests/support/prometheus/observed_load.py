@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE
+from trimtab_pipeline.prometheus.containers import Containers
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest, TableName
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.transform.brokers import broker_loads
@@ -43,10 +44,10 @@ class Observed:
 def observed(settings: PrometheusSettings, world: Topology, at: float) -> Observed:
     """The brokers of `world` at `at` (epoch seconds), and the bundles that they report."""
     pods, cycle = sorted(set(world.pods)), Cycle.of("", settings, at)
-    raw = _read("brokers", settings, pods, at)
+    raw = _read("brokers", settings, world, at)
     asked = targets("", world, [pods], BROKER_STATE.empty_table(), at)
     brokers = judged(broker_loads(broker_signals(raw, cycle), asked, cycle), cycle)
-    bundles = _read("bundles", settings, pods, at, repeated=bool(_report(raw)["repeated"]))
+    bundles = _read("bundles", settings, world, at, repeated=bool(_report(raw)["repeated"]))
     if not pc.any(bundles["bundle"].is_valid()).as_py():
         ranges = HashRanges.of(world.bundles).owned(world.pods, world.owner)
         bundles = pa.concat_tables([summed(bundles, ranges, pod_times(brokers, settings, at))])
@@ -56,9 +57,11 @@ def observed(settings: PrometheusSettings, world: Topology, at: float) -> Observ
 
 
 def _read(
-    table: TableName, settings: PrometheusSettings, pods: list[str], at: float, *, repeated: bool = False
+    table: TableName, settings: PrometheusSettings, world: Topology, at: float, *, repeated: bool = False
 ) -> pa.Table:
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods, repeated=repeated)])
+    pods = sorted(set(world.pods))
+    containers = Containers.among(pods, world)
+    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods, containers=containers, repeated=repeated)])
     rows = pa.Table.from_batches(read_shard(table, request, 0, Secrets()))
     assert _report(rows)["ok"], _report(rows)
     return rows

@@ -70,9 +70,10 @@ class Kept:
         return Samples({"pod": pods, TOLD_APART: signals}, pa.array([value for *_, value in found], pa.float64()))
 
     def _values(self, promql: str, at: float) -> dict[str, float]:
-        """The value of each pod."""
-        found = _METRIC.search(promql)
-        assert found, promql
+        """The value of each pod; of several metrics between ``or``, the first that has series counts."""
+        every, there = list(_METRIC.finditer(promql)), {line.metric for line in self.lines}
+        assert every, promql
+        found = next((one for one in every if one[1] in there), every[0])
         if "_cfs_" in promql:
             return {}
         shown = [line for line in self._past(found[1], at, LOOKBACK) if _resource(promql, line)]

@@ -48,7 +48,7 @@ _LABEL = r"[a-zA-Z_]\w*"
 
 _OPTIONS = (
     ("--resources", "kubernetes|pulsar", "source of the brokers' resource usage, as in a policy (kubernetes)"),
-    ("--container", "NAME", "name of the broker's container in its pod (broker)"),
+    ("--container", "NAME", "name of the brokers' container in their pods (found by the metrics)"),
     ("--namespace-label", "LABEL", "label that holds the Kubernetes namespace in the brokers' metrics (namespace)"),
     ("--method", "POST|GET", "HTTP method; GET for a server that refuses POST (POST)"),
     ("--bearer-token-file", "FILE", "file with the bearer token; read for every query, as tokens rotate"),
@@ -93,7 +93,7 @@ def prometheus_settings(arguments: argparse.Namespace, *, hot_bundles: int) -> P
             arguments.namespace,
             arguments.resources or "kubernetes",
             window=arguments.window or 60.0,
-            container=arguments.container or "broker",
+            container=arguments.container or "",
             namespace_label=label,
             hot_bundles=hot_bundles,
             credentials=_credentials(arguments),

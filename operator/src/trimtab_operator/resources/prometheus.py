@@ -343,9 +343,10 @@ class PrometheusSpec(Resource):
     """Whether Thanos may omit stores that do not answer. If true, Thanos warns, and nothing moves on partial data. If
     false, the query fails. If absent, the setting of Thanos applies."""
     resources: ResourcePreset = ResourcePreset.KUBERNETES
-    """Source of broker usage. `Kubernetes`: cAdvisor and kube-state-metrics. Usage is relative to the container's
-    limit, else its request, else the node's allocatable resources. Network usage is relative to the node's fastest NIC,
-    if node exporter reports it. `Pulsar`: the brokers' own metrics (`pulsar_lb_*`, percent)."""
+    """Source of broker usage. `Kubernetes`: cAdvisor and kube-state-metrics. Usage is relative to the limit of the
+    container or of its pod that is in force, else to what the node can allocate. A request is no limit. Network usage
+    is relative to the node's fastest NIC, if node exporter reports it. `Pulsar`: the brokers' own metrics
+    (`pulsar_lb_*`, percent)."""
     bundle_metrics: BundleMetrics = BundleMetrics.AUTO
     """Source of bundle load. `Bundle`: `pulsar_bundle_*`, which brokers with the modular load manager export if
     `exposeBundlesMetricsInPrometheus` is on. `Topic`: topic metrics such as `pulsar_rate_in`, summed by bundle through
@@ -376,8 +377,9 @@ class PrometheusSpec(Resource):
     nic_speed: PositiveQuantity = "10G"
     """Bits per second that count as 100 % of network in and of network out, if node exporter does not report the speed:
     10G is 10 Gbit/s."""
-    container: Annotated[str, Field(max_length=63)] = "broker"
-    """Name of the broker's container in the pod."""
+    container: Annotated[str, Field(max_length=63)] = ""
+    """Name of the brokers' container in their pods. If empty, the operator reads it from each pod: the container that
+    the annotation `kubectl.kubernetes.io/default-container` names, else the one called `broker`, else the first one."""
     namespace_label: Label = "namespace"
     """Label with the Kubernetes namespace on the brokers' own metrics. Both settings of `honor_labels` work: Pulsar's
     own label `namespace` may override it or become `exported_namespace`. Set another name if the scrape configuration

@@ -7,6 +7,7 @@ scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `stri
     $container  cAdvisor and kube-state-metrics rows of the broker's container
     $containers rows of this container in all pods of the namespace. A query that names many pods is long, so it names
                 them only where it begins, and not in what its series are only matched with
+    $every      cAdvisor rows of all containers of the pod, and of the pod as a whole; `Containers` chooses among them
     $network    cAdvisor rows of the pod's interfaces, which have no useful container name
     $pod        kube-state-metrics rows of the pod
     $broker     the brokers' own metrics
@@ -25,6 +26,10 @@ BEYOND = 600
 """Seconds: Prometheus rejects samples that are further ahead of its clock."""
 VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
 """Regular expression for network interfaces whose traffic stays on the host, or also passes another interface."""
+
+
+EVERY = "$every"
+"""The selector of rows of all containers."""
 
 
 class UnknownPresetError(ValueError):
@@ -67,23 +72,23 @@ def latest(series: str) -> str:
     return f"timestamp({series}) == on (pod) group_left () max by (pod) (timestamp({series}))"
 
 
-def _limit(resource: str) -> str:
-    """The limit of a resource: the container's limit, else its request, else the node's allocatable amount.
+def _limit(resource: str, in_force: str) -> str:
+    """The limit of the container: the one that the kernel has `in_force`, else the one that Kubernetes wants.
 
-    A limit of NaN stays NaN, so that the request does not silently replace it.
+    They differ while a resize is pending. A request is no limit. A limit of NaN stays NaN, so that nothing silently
+    replaces it.
     """
-    node = f'max by (node) (kube_node_status_allocatable{{resource="{resource}"$matchers}})'
-    choices = (_above_zero("limits", resource), _above_zero("requests", resource), f"max by (pod) ({_ON_NODE} {node})")
-    return f"max by (pod) ({' or '.join(choices)})"
-
-
-def _above_zero(kind: str, resource: str) -> str:
-    """PromQL for the limits or requests of a resource that are not 0 or less."""
     ours, all_ours = (
-        f'kube_pod_container_resource_{kind}{{{selector},resource="{resource}"}}'
+        f'kube_pod_container_resource_limits{{{selector},resource="{resource}"}}'
         for selector in ("$container", "$containers")
     )
-    return f"max by (pod) ({ours} unless {all_ours} <= 0)"
+    return f"max by (pod) ({in_force} or max by (pod) ({ours} unless {all_ours} <= 0))"
+
+
+def _of_node(resource: str) -> str:
+    """What the pod's node can allocate to pods."""
+    node = f'kube_node_status_allocatable{{resource="{resource}"$matchers}}'
+    return f"max by (pod) ({_ON_NODE} max by (node) ({node}))"
 
 
 def _ahead(*series: str) -> str:
@@ -96,11 +101,13 @@ _SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}"$matchers,node'
 _BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # if no label ``node``
 _NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
 _CPU, _TRAFFIC, _LB_CPU = (
-    "container_cpu_usage_seconds_total{$container}",
+    "container_cpu_usage_seconds_total{$every}",
     "pulsar_broker_rate_in{$broker}",
     "pulsar_lb_cpu_usage{$broker}",
 )
 _PERIODS, _THROTTLED = (f"container_cpu_cfs_{name}periods_total{{$containers}}" for name in ("", "throttled_"))
+_QUOTA = "max by (pod) ((container_spec_cpu_quota{$container} > 0) / container_spec_cpu_period{$containers})"
+_BYTES = "max by (pod) (container_spec_memory_limit_bytes{$container} > 0)"
 _TRAFFIC_TIME = {"traffic_time": f"max by (pod) (timestamp({_TRAFFIC}))"}
 _TRAFFIC_SERIES = {name: Series(f"pulsar_broker_{name}", "$broker") for name in TRAFFIC}
 _NOT_YET = 0.001
@@ -108,8 +115,10 @@ _NOT_YET = 0.001
 
 _KUBERNETES = BrokerPreset(
     values={
-        "cpu_limit": _limit("cpu"),
-        "memory_limit": _limit("memory"),
+        "cpu_limit": _limit("cpu", _QUOTA),
+        "memory_limit": _limit("memory", _BYTES),
+        "cpu_node": _of_node("cpu"),
+        "memory_node": _of_node("memory"),
         "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
         "throttled": "max by (pod) (rate(container_cpu_cfs_throttled_periods_total{$container}[$window])"
         f" / (rate({_PERIODS}[$window]) > 0) and ({latest(_THROTTLED)}))",
@@ -117,8 +126,8 @@ _KUBERNETES = BrokerPreset(
         **_TRAFFIC_TIME,
     },
     series={
-        "cpu": Series("container_cpu_usage_seconds_total", "$container", "counter", part="cpu"),
-        "memory": Series("container_memory_working_set_bytes", "$container"),
+        "cpu": Series("container_cpu_usage_seconds_total", EVERY, "counter", part="cpu"),
+        "memory": Series("container_memory_working_set_bytes", EVERY),
         "network_in": Series("container_network_receive_bytes_total", "$network", "counter", part="interface"),
         "network_out": Series("container_network_transmit_bytes_total", "$network", "counter", part="interface"),
         **_TRAFFIC_SERIES,

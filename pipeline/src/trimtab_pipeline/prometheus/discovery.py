@@ -5,16 +5,22 @@ It is for a cluster that Trimtab does not manage yet. Otherwise the Kubernetes o
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusError
-from trimtab_pipeline.prometheus.queries import broker_selector
+from trimtab_pipeline.prometheus.containers import USUAL
+from trimtab_pipeline.prometheus.queries import broker_selector, container_selector
+from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.transform.topic_to_bundle import is_bundle
 
-_BROKERS = "max by (pod) (pulsar_broker_rate_in{{{}}})"
+_BROKERS = "max by (pod, container) (pulsar_broker_rate_in{{{}}})"
+_CONTAINERS = "max by (pod, container) (container_memory_working_set_bytes{{{}}})"
 _BUNDLES = "max by (bundle, pod) (pulsar_bundle_msg_rate_in{{{}}})"
 
 
@@ -22,7 +28,8 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
     """The brokers and bundles with metrics at `at` (epoch s). A broker has the name of its pod.
 
     A bundle belongs to the pod that reports it; if two pods do, to the one with more messages. Invalid bundle names are
-    skipped.
+    skipped. The broker's container is the one that its own metrics name, or the pod's only one, or the only one whose
+    name has the word broker.
     Raises `SourceUnavailableError` when the server does not answer, or no broker has metrics.
     """
     selector = broker_selector(settings)
@@ -30,6 +37,8 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
         with _server(settings) as server:
             brokers = server.query(_BROKERS.format(selector), at)
             bundles = server.query(_BUNDLES.format(selector), at)
+            named = settings.container or settings.resources != "kubernetes"
+            rows = brokers if named else server.query(_CONTAINERS.format(container_selector(settings)), at)
     except PrometheusError as error:
         raise SourceUnavailableError(f"nothing could be measured: {error}") from error
     pods = sorted({*brokers.label("pod").to_pylist(), *bundles.label("pod").to_pylist()} - {""})
@@ -38,9 +47,27 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
             f"{settings.url} knows no broker in {selector}: no pulsar_broker_rate_in, no pulsar_bundle_msg_rate_in; "
             "check the namespace, and which label holds it"
         )
-    return _topology(
+    topology = _topology(
         pods, pa.table({"bundle": bundles.label("bundle"), "pod": bundles.label("pod"), "rate": bundles.values})
     )
+    own, there = _by_pod(brokers), _by_pod(rows)
+    return replace(topology, containers=tuple(_container(own.get(pod, set()), there.get(pod, set())) for pod in pods))
+
+
+def _by_pod(rows: Samples) -> dict[str, set[str]]:
+    """The labels ``container`` of each pod."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for pod, name in zip(rows.label("pod").to_pylist(), rows.label("container").to_pylist(), strict=True):
+        found[pod].add(name)
+    return found
+
+
+def _container(own: set[str], there: set[str]) -> str:
+    """The broker's container; empty if unclear. own: labels of its own metrics. there: containers of its pod."""
+    for names in (own & there, there, {name for name in there if USUAL in name}):
+        if len(names - {""}) == 1:
+            return next(iter(names - {""}))
+    return ""
 
 
 def _server(settings: PrometheusSettings) -> PrometheusClient:

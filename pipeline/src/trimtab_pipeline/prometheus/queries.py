@@ -23,7 +23,8 @@ from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import RESOURCES, TIMES, TRAFFIC, USAGE
-from trimtab_pipeline.prometheus.broker_presets import BEYOND, VIRTUAL, BrokerPreset, Series, latest, preset
+from trimtab_pipeline.prometheus.broker_presets import BEYOND, EVERY, VIRTUAL, BrokerPreset, Series, latest, preset
+from trimtab_pipeline.prometheus.containers import NO_NAMES, Containers
 from trimtab_pipeline.transform.topic_to_bundle import DOMAINS
 
 RANGE = 5.0
@@ -74,7 +75,8 @@ class BrokerQueries:
     @classmethod
     def of(cls, given: BrokerPreset, own: Mapping[str, str]) -> BrokerQueries:
         """The preset's queries, without those of signals that have their `own`."""
-        values = {signal: promql for signal, promql in given.values.items() if signal not in own}
+        given_by = {f"{resource}_node": f"{resource}_limit" for resource in ("cpu", "memory")}
+        values = {signal: promql for signal, promql in given.values.items() if given_by.get(signal, signal) not in own}
         series = {signal: one for signal, one in given.series.items() if signal not in own}
         rated = {signal: counter for signal in USAGE if (counter := _rated(own.get(signal, "")))}
         return cls(values, series, "" if _CHECKED & set(own) else given.ahead, own, rated)
@@ -82,10 +84,14 @@ class BrokerQueries:
 
 @dataclass(frozen=True, slots=True)
 class RawRead:
-    """One query for raw samples. series: metric -> the signal and its `Series`."""
+    """One query for raw samples. series: metric -> the signal and its `Series`.
+
+    every: whether the answer has rows of all containers.
+    """
 
     promql: str
     series: Mapping[str, tuple[str, Series]]
+    every: bool = False
 
 
 def _rated(promql: str) -> str:
@@ -154,12 +160,14 @@ def tables(settings: PrometheusSettings) -> tuple[BrokerQueries, Table]:
     return BrokerQueries.of(preset(settings.resources), of_brokers), bundles
 
 
-def render(templates: Mapping[str, str], settings: PrometheusSettings, pods: Sequence[str]) -> dict[str, str]:
+def render(
+    templates: Mapping[str, str], settings: PrometheusSettings, pods: Sequence[str], containers: Containers = NO_NAMES
+) -> dict[str, str]:
     """The PromQL of each template, restricted to the brokers' `pods` in their Kubernetes namespace.
 
     Users' queries may use the same selectors. Other words with a dollar stay unchanged, as PromQL has dollars too.
     """
-    words = _words(settings, pods)
+    words = _words(settings, pods, containers)
     return {column: Template(text).safe_substitute(words) for column, text in templates.items()}
 
 
@@ -172,7 +180,10 @@ def raw_reads(series: Mapping[str, Series], settings: PrometheusSettings, pods: 
         shared[one.selector, seconds][one.metric] = signal, one
     texts = {key: f"{_selector(list(found), key[0])}[{_duration(key[1])}]" for key, found in shared.items()}
     rendered = render({f"{k}": text for k, text in enumerate(texts.values())}, settings, pods)
-    return tuple(RawRead(promql, found) for promql, found in zip(rendered.values(), shared.values(), strict=True))
+    return tuple(
+        RawRead(promql, found, every=selector == EVERY)
+        for promql, ((selector, _), found) in zip(rendered.values(), shared.items(), strict=True)
+    )
 
 
 def _selector(metrics: Sequence[str], selector: str) -> str:
@@ -191,15 +202,18 @@ def combined(values: Mapping[str, str]) -> str:
     )
 
 
-def _words(settings: PrometheusSettings, pods: Sequence[str]) -> Mapping[str, str]:
+def _words(settings: PrometheusSettings, pods: Sequence[str], containers: Containers) -> Mapping[str, str]:
     """The values of the selectors in a query's text."""
     namespace, pod = quoted(settings.namespace), naming(pods)
     matchers = _matchers(settings)
     kubelet, either = f"namespace={namespace},{pod}{matchers}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
-    container = f"container={quoted(settings.container)}"
+    known = replace(containers, given=settings.container)
+    names = sorted({known.of(one) for one in pods}) or [known.of("")]
+    container = f"container={quoted(names[0])}" if len(names) == 1 else f"container=~{quoted(_any_of(names))}"
     return {
         "container": f"{kubelet},{container}",
         "containers": f"namespace={namespace},{container}{matchers}",
+        "every": f'{kubelet},container!="POD"',
         "network": f'{kubelet},interface!~"{VIRTUAL}"',
         "pod": kubelet,
         "broker": f"{settings.namespace_label}={namespace},{pod}{matchers}",
@@ -225,6 +239,11 @@ def sent_bytes(promql: str) -> int:
 def broker_selector(settings: PrometheusSettings) -> str:
     """The selector of all brokers' own metrics."""
     return f"{settings.namespace_label}={quoted(settings.namespace)}{_matchers(settings)}"
+
+
+def container_selector(settings: PrometheusSettings) -> str:
+    """The selector of cAdvisor's rows of all containers in the namespace."""
+    return f'namespace={quoted(settings.namespace)}{_matchers(settings)},container!~"|POD"'
 
 
 def _matchers(settings: PrometheusSettings) -> str:

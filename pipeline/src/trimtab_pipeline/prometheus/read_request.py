@@ -14,6 +14,7 @@ from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, PrometheusSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
+from trimtab_pipeline.prometheus.containers import NO_NAMES, Containers
 from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, sent_bytes, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
@@ -44,6 +45,7 @@ class ShardRequest:
     user wrote. topics: a query for each column of the topics, see `topics_in`.
     summing: whether topics are read, to sum them by bundle, if no bundle of the shard has metrics of its own.
     statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
+    containers: what is known about the brokers' containers.
     repeated: whether duplicate series are known to exist.
     """
 
@@ -59,6 +61,7 @@ class ShardRequest:
     summing: bool = True
     statistics: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False
+    containers: Containers = NO_NAMES
 
     @classmethod
     def of(
@@ -67,22 +70,27 @@ class ShardRequest:
         pods: Sequence[str],
         admin: Mapping[str, str] | None = None,
         *,
+        containers: Containers = NO_NAMES,
         summing: bool = True,
         repeated: bool = False,
     ) -> ShardRequest:
         """The request for `pods` by `settings`. admin: URLs of brokers' admin REST, by pod. Raises as `tables` does."""
         brokers, bundles = tables(settings)
+        containers = replace(containers, given=settings.container)
         templates = {"values": brokers.values, "own": brokers.own, "rated": brokers.rated}
         if settings.bundle_metrics != "statistics":
             templates |= {"bundles": bundles.queries, "topics": TOPICS.queries}
-        reads: dict[str, Mapping[str, str]] = {name: render(those, settings, pods) for name, those in templates.items()}
+        reads: dict[str, Mapping[str, str]] = {
+            name: render(those, settings, pods, containers) for name, those in templates.items()
+        }
         if settings.bundle_metrics == "topic":
             reads["bundles"] = {}
         told = {pod: (admin or {}).get(pod, "") for pod in pods} if settings.bundle_metrics == "statistics" else {}
         return cls(
             tuple(pods),
             raw_reads(brokers.series, settings, pods),
-            ahead=render({"ahead": brokers.ahead}, settings, pods)["ahead"],
+            ahead=render({"ahead": brokers.ahead}, settings, pods, containers)["ahead"],
+            containers=containers,
             users=bundles.own,
             summing=summing and settings.bundle_metrics != "bundle",
             statistics=told,

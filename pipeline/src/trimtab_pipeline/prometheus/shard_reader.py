@@ -19,13 +19,13 @@ The last row of every shard is its report; a failed shard has nothing else. The 
     answered      pods whose statistics were read; null when the request asks for no statistics
     repeated      pods with duplicate series: copies, or those from before a restart that the server still returns. For
                   their bundles, only the newest series are used (`ShardRequest.repeated`)
+    node_limits   resource -> pods whose limit is what their node can allocate
     seconds       time spent in HTTP and parsing
     most          pods that one query may name, because the server refused more; null if it refused none for its size
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -36,7 +36,17 @@ from trimtab_pipeline.api import StatisticsSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
 from trimtab_pipeline.prometheus.broker_statistics import WITHIN, StatisticsAnswer, ask_brokers
 from trimtab_pipeline.prometheus.client import PrometheusUnreachableError, side_by_side
-from trimtab_pipeline.prometheus.queries import BUNDLE, BUNDLES, TOPICS, Table, of_newest, sent_bytes, topics_in
+from trimtab_pipeline.prometheus.containers import odd_limits, own_rows, settled_limits
+from trimtab_pipeline.prometheus.queries import (
+    BUNDLE,
+    BUNDLES,
+    TOPICS,
+    RawRead,
+    Table,
+    of_newest,
+    sent_bytes,
+    topics_in,
+)
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
 from trimtab_pipeline.prometheus.sample_batches import (
     InsideBundles,
@@ -150,14 +160,15 @@ def _broker_batches(read: ShardRead) -> Iterator[pa.RecordBatch]:
     wanted, window = read.wanted, read.request.window
     answers = side_by_side(_broker_jobs(read))
     singles = value_rows((name, answer) for (kind, name), answer in answers.items() if kind == "value")
-    series = [one for k, raw in enumerate(wanted.raw) for one in raw_series(answers["raw", str(k)], raw.series)]
+    singles, read.node_limits = settled_limits(singles, wanted.containers.unlimited)
+    series = [one for k, raw in enumerate(wanted.raw) for one in _raw(read, answers["raw", str(k)], raw)]
     series = _without_stale_traffic(series, singles) if "traffic_time" in wanted.values else series
     read.dropped.update(unusable(series, window))
     read.repeated = repeated_pods(one for one in series if one.signal in TRAFFIC)
     for name in wanted.rated:
         series += rated_series(answers["rated", name].of_pods(wanted.pods), name)
     yield read.batch(BROKER_SAMPLES, raw_rows(series))
-    _note_odd_limits(read, singles)
+    read.notes.update(odd_limits(singles))
     rows = read.batch(BROKER_SAMPLES, singles | {"value": read.good(singles["value"])})
     yield rows.filter(rows["value"].is_valid())
 
@@ -176,23 +187,18 @@ def _broker_jobs(read: ShardRead) -> dict[tuple[str, str], Callable[[], Samples]
     }
 
 
+def _raw(read: ShardRead, answer: Samples, raw: RawRead) -> Iterator[RawSeries]:
+    """The series of the brokers in an answer; those of other containers of their pods are left out."""
+    if raw.every:
+        answer, notes = own_rows(answer, read.wanted.containers)
+        read.notes.update(notes)
+    return raw_series(answer, raw.series)
+
+
 def _without_stale_traffic(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
     """`series` without the traffic of pods whose own metrics have disappeared; their old samples can still be read."""
     pods = set(singles["pod"].filter(pc.equal(singles["signal"], "traffic_time")).to_pylist())
     return [one for one in series if one.signal not in TRAFFIC or one.pod in pods]
-
-
-def _note_odd_limits(read: ShardRead, singles: Mapping[str, pa.Array]) -> None:
-    """Note limits that are NaN. They count as unknown, so such a broker needs a declared capacity."""
-    odd = pa.table([singles["signal"], singles["pod"]], ["signal", "pod"]).filter(pc.is_nan(singles["value"]))
-    pods: dict[str, list[str]] = defaultdict(list)
-    for row in odd.to_pylist():
-        if row["signal"].endswith("_limit"):
-            pods[row["signal"]].append(row["pod"])
-    for signal, ours in pods.items():
-        resource = signal.removesuffix("_limit").replace("_", " ")
-        named = some(sorted(ours), _NAMED)
-        read.notes.add(f"{named}: the limit of {resource} is NaN and counts as unknown; see what its query returns")
 
 
 def _bundle_batches(read: ShardRead, statistics: ReadStatistics) -> Iterator[pa.RecordBatch]:

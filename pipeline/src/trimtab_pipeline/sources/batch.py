@@ -18,6 +18,7 @@ from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
 from trimtab_pipeline.history.files import read_state
 from trimtab_pipeline.history.state import NO_STATE, LastState
+from trimtab_pipeline.prometheus.containers import Containers
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.transform.relations import STATE, Cycle
 from trimtab_pipeline.transform.snapshot import targets
@@ -78,8 +79,16 @@ class PolicyCycle:
 
     def shard(self, pods: Sequence[str], *, repeated: bool = False) -> ShardRequest:
         """The queries about these pods. repeated: whether some of their series are known to exist more than once."""
-        admin = dict(zip(self.topology.pods, self.topology.admin, strict=False))
-        shard = ShardRequest.of(self.settings, pods, admin, summing=self.ranges is not None, repeated=repeated)
+        topology = self.topology
+        admin = dict(zip(topology.pods, topology.admin, strict=False))
+        shard = ShardRequest.of(
+            self.settings,
+            pods,
+            admin,
+            containers=Containers.among(pods, topology),
+            summing=self.ranges is not None,
+            repeated=repeated,
+        )
         return _of_past(shard) if self.past else shard
 
     def read(self, shards: Sequence[ShardRequest], bundles: Sequence[str] = ()) -> ReadRequest:

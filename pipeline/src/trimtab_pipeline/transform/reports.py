@@ -117,6 +117,12 @@ class ShardReports:
         return {table: min(most for name, most in told if name == table) for table, _ in told}
 
     @property
+    def node_limits(self) -> set[tuple[str, str]]:
+        """(pod, resource) of the limits that are what the pod's node can allocate."""
+        told = [(report.get("node_limits") or {}).items() for report in self.reports]
+        return {(pod, resource) for items in told for resource, pods in items for pod in pods}
+
+    @property
     def seconds(self) -> float:
         """Seconds that the slowest shard spent on HTTP and parsing."""
         return max((float(report.get("seconds") or 0.0) for report in self.reports), default=0.0)

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.columns import BROKER_STATE, INSIDE, LONG, SHORT, TRAFFIC, USAGE
+from trimtab_pipeline.columns import BROKER_STATE, INSIDE, LIMITED, LONG, SHORT, TRAFFIC, USAGE
 from trimtab_pipeline.transform.arrays import block, floats, nullable, positions
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, DECLARED, LIMITS, POD_TIMES, TARGETS, Cycle
 from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.topics import hottest
 from trimtab_pipeline.transform.trust import Drop, doubt_of, dropped, measured_resources, notes
-from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Doubt, Topics
+from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Doubt, LimitOrigin, Topics
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 NO_BUNDLES = BUNDLE_LOAD.empty_table()
@@ -98,9 +98,25 @@ def snapshot(
         warnings=reports.warnings,
         doubts=_doubts(rows, cycle),
         notes=(*notes(rows, cycle), *reports.notes(settings.trust.max_clock_skew)),
+        limits={} if cycle.percent else _origins(rows, topology, settings, reports.node_limits),
     )
     topics = _topics(bundles, inside, topology, settings.hot_bundles, at)
     return ClusterLoad(_brokers(rows, topology), load, topology.namespaces, at, quality, topics)
+
+
+def _origins(
+    rows: pa.Table, topology: Topology, settings: PrometheusSettings, of_node: set[tuple[str, str]]
+) -> dict[str, dict[str, LimitOrigin]]:
+    """Where each broker's limits of CPU and memory come from, if from the source. of_node: pods and resources."""
+    own = dict(settings.queries)
+    found: dict[str, dict[str, LimitOrigin]] = {}
+    for column, name in enumerate(LIMITED):
+        usual = LimitOrigin.QUERY if f"{name}_limit" in own else LimitOrigin.METRICS
+        known = np.isnan(topology.declared_limit[:, column]) & (floats(rows, f"limit_{name}") > 0)
+        for row in np.flatnonzero(known).tolist():
+            node = (topology.pods[row], name) in of_node
+            found.setdefault(topology.brokers[row], {})[name] = LimitOrigin.NODE if node else usual
+    return found
 
 
 def shown(brokers: pa.Table, topology: Topology) -> dict[str, FloatArray]:

@@ -17,8 +17,6 @@ from trimtab_strategies.model.cluster_load import (
     Brokers,
     Bundles,
     ClusterLoad,
-    DataQuality,
-    Doubt,
     InvalidLoadError,
     RecentSamples,
     Topics,
@@ -46,6 +44,7 @@ from trimtab_strategies.model.plan import (
     counted,
     some,
 )
+from trimtab_strategies.model.quality import DataQuality, Doubt, LimitOrigin
 from trimtab_strategies.model.reason import SPLIT_REASONS, Reason
 
 __all__ = [
@@ -79,6 +78,7 @@ __all__ = [
     "HeldBack",
     "InvalidLoadError",
     "Isolation",
+    "LimitOrigin",
     "Memory",
     "Move",
     "NamespacePolicy",

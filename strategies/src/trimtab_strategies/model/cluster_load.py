@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_strategies.model.constraints import NO_POLICY, UNKNOWN_TRAITS, BrokerTraits, NamespacePolicy
+from trimtab_strategies.model.quality import DataQuality
 from trimtab_strategies.model.reason import Reason
 
 FloatArray = npt.NDArray[np.float64]
@@ -289,40 +290,6 @@ class RecentSamples:
         first = max(0, len(self) - minutes)
         rows, assumed = slice(first, None), max(0, self.assumed - first)
         return RecentSamples(self.time[rows], self.bundles[rows], self.cpu[rows], self.traffic[rows], assumed)
-
-
-@dataclass(frozen=True, slots=True)
-class Doubt:
-    """Why a broker's data is not trusted: a reason for programs, and a text with figures for people."""
-
-    reason: Reason
-    text: str
-
-
-@dataclass(frozen=True)
-class DataQuality:
-    """How reliable the snapshot is.
-
-    dropped:  number of unused samples by cause, as the load source names it (``NaN``, ``AboveLimit``, ...).
-    missing_brokers, missing_bundles: number of those that exist in the cluster, but not in the source.
-    failed:   (shard or query, error text) of every part of the source that did not answer.
-    warnings: the source's own warnings about its answer (``warnings`` of Prometheus: partial data).
-    doubts:   broker -> why it is not trusted, where that is known.
-    notes:    oddities that do not make the data partial (a duplicate series, a clock that differs).
-    """
-
-    dropped: Mapping[str, int] = field(default_factory=dict)
-    missing_brokers: int = 0
-    missing_bundles: int = 0
-    failed: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
-    doubts: Mapping[str, Doubt] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def partial(self) -> bool:
-        """Whether some part of the source did not answer, or warned that its answer is incomplete."""
-        return bool(self.failed or self.warnings)
 
 
 @dataclass(frozen=True)
