@@ -13,9 +13,10 @@ import pytest
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
 from trimtab_pipeline.api import ForeignFileError, Retention
-from trimtab_pipeline.history.dataset import BROKERS, DEMAND, HistoryDataset
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories
 from trimtab_pipeline.history.facts import COMPLETE
+from trimtab_pipeline.history.files import HistoryTable
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.recording import Recording
@@ -213,6 +214,78 @@ def test_a_bundle_that_is_gone_is_gone(tmp_path: Path) -> None:
     history.cycle(lived.cluster())
 
     assert [name in one.bundles.names for one in cycles(tmp_path)] == [True, True, False]
+
+
+def test_the_snapshot_of_a_cycle_has_the_bundles_that_existed_then(tmp_path: Path) -> None:
+    """A split and a deleted namespace leave none behind; a bundle that is only not measured stays."""
+    before = written(tmp_path, 3)[-1].bundles.names
+    history, gone, silent = RecordedHistory(tmp_path), world().bundles[5], world().bundles[0]
+    measured = tuple(name for name in world().bundles if name not in (gone, silent))
+    lived = World.of(spread(60, 2, 1), spread(20, 2, 2), bundles=measured, now=START + 180)
+    history.know(START + 180, {("bundle", gone): None, ("bundle", silent): {"owner": "broker-0"}})
+    history.cycle(lived.cluster())
+    past = HistoryReader(str(tmp_path), POLICY)
+
+    assert {*past.load(START + 179).bundles.names} == {*before}
+    assert {*past.load().bundles.names} == {*before} - {gone}
+
+
+def lost(root: Path, table: HistoryTable, minute: int, content: bytes | None) -> str:
+    """Damage the file of a cycle, or remove it (None). Returns its path."""
+    place = Path(HistoryDataset(str(root)).of(POLICY).cycle_file(table, START + minute * 60).path)
+    if content is None:
+        place.unlink()
+    else:
+        place.write_bytes(content)
+    return str(place)
+
+
+@pytest.mark.parametrize("table", [BROKERS, DEMAND, FACTS], ids=lambda table: table.name)
+def test_a_snapshot_tells_of_damaged_files_that_it_leaves_out(table: HistoryTable, tmp_path: Path) -> None:
+    expected = written(tmp_path)
+    RecordedHistory(tmp_path).know(START, {("bundle", world().bundles[0]): {}})
+    file = lost(tmp_path, table, 0, b"no parquet")
+    load = HistoryReader(str(tmp_path), POLICY).load()
+
+    assert_same(load, expected[-1])
+    (note,) = load.quality.notes
+    assert note.startswith(f"left out, as it is damaged: {file}: it can't be read")
+
+
+def test_a_newer_cycle_that_can_not_be_read_is_told(tmp_path: Path) -> None:
+    expected = written(tmp_path)
+    file = lost(tmp_path, DEMAND, 4, b"no parquet")
+    load = HistoryReader(str(tmp_path), POLICY).load()
+
+    assert_same(load, expected[-2])
+    assert file in load.quality.notes[0]
+
+
+def test_a_snapshot_without_its_brokers_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    lost(tmp_path, BROKERS, 4, None)
+    past = HistoryReader(str(tmp_path), POLICY)
+
+    with pytest.raises(NoHistoryError, match=r"the brokers' file of its cycle of .* is lost"):
+        past.load()
+    assert past.load(START + 180).now == START + 180
+    lost(tmp_path, BROKERS, 3, b"no parquet")
+    with pytest.raises(ForeignFileError, match=r"brokers.*can't be read"):
+        past.load(START + 180)
+
+
+@pytest.mark.parametrize("table", [BROKERS, DEMAND, FACTS], ids=lambda table: table.name)
+def test_damage_of_any_table_is_found(table: HistoryTable, tmp_path: Path) -> None:
+    written(tmp_path)
+    RecordedHistory(tmp_path).know(START, {("bundle", world().bundles[0]): {}})
+    whole = Path(HistoryDataset(str(tmp_path)).of(POLICY).cycle_file(table, START).path).read_bytes()
+    file = lost(tmp_path, table, 0, whole[:40] + bytes(40) + whole[80:])  # the metadata at its end is whole
+    past = HistoryReader(str(tmp_path), POLICY)
+    assert past.summary().damaged == ()
+    assert [place for place, _ in past.summary(whole=True).damaged] == [file]
+
+    lost(tmp_path, table, 0, whole[:-20])
+    assert [place for place, _ in HistoryReader(str(tmp_path), POLICY).summary().damaged] == [file]
 
 
 def test_a_cycle_without_its_brokers_is_left_out(tmp_path: Path) -> None:

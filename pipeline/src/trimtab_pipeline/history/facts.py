@@ -27,6 +27,18 @@ COMPLETE = "complete"
 """The kind of a row that names another kind. All facts of that other kind were written together with this row."""
 
 
+def known_bundles(facts: Iterable[pa.Table]) -> set[str]:
+    """The bundles that exist after `facts`: rows of `FACTS` from the beginning of an hour on, oldest first."""
+    found: set[str] = set()
+    for rows in facts:
+        for kind, name, value in zip(*(rows[column].to_pylist() for column in FACTS.columns.names), strict=True):
+            if (kind, name) == (COMPLETE, "bundle"):
+                found.clear()
+            elif kind == "bundle":
+                (found.discard if value is None else found.add)(name)
+    return found
+
+
 class FactLog:
     """Finds the facts that changed since the last call.
 

@@ -7,6 +7,7 @@ times are UTC. Every file has the version of its columns. An hour's file lists w
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trimtab_pipeline.api import ForeignFileError
@@ -263,6 +265,31 @@ def read_all(of: HistoryFile, table: HistoryTable) -> pa.Table:
     with opened(of.place, table.schema) as file:
         groups = [row_group(file, group, table.schema) for group in range(file.num_row_groups)]
     return pa.concat_tables([table.schema.empty_table(), *groups])
+
+
+def damage(of: HistoryFile, table: HistoryTable, *, whole: bool) -> str:
+    """Why a file can't be read; empty if it can, or is gone. whole: read all rows, not only the metadata."""
+    try:
+        if table.by_cycle:
+            cycle_times(of, table)
+        if whole:
+            read_all(of, table)
+        else:
+            opened(of.place, table.schema).close()
+    except ForeignFileError as error:
+        return str(error)
+    except FileNotFoundError:
+        pass
+    return ""
+
+
+def between(rows: pa.Table, begin: float, end: float) -> pa.Table:
+    """The rows of the cycles from `begin` to `end` (epoch s, may be infinite)."""
+    if math.isfinite(begin):
+        rows = rows.filter(pc.greater_equal(rows["at"], pa.scalar(round(max(begin, 0) * 1000), AT.type)))
+    if math.isfinite(end):
+        rows = rows.filter(pc.less_equal(rows["at"], pa.scalar(round(max(end, 0) * 1000), AT.type)))
+    return rows
 
 
 def row_group(file: pq.ParquetFile, group: int, schema: pa.Schema) -> pa.Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import groupby, pairwise
@@ -20,15 +20,18 @@ import pyarrow.compute as pc
 
 from trimtab_pipeline.api import DecisionEntry, ForeignFileError
 from trimtab_pipeline.history.averages import HORIZON, averages_at
-from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FINDINGS, TABLES, HistoryDataset
+from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, FINDINGS, TABLES, HistoryDataset
 from trimtab_pipeline.history.decisions import decisions
+from trimtab_pipeline.history.facts import known_bundles
 from trimtab_pipeline.history.files import (
-    AT,
     HOUR,
     HistoryFile,
     HistoryTable,
+    between,
     cycle_times,
     cycles_in,
+    damage,
+    hour_of,
     listed,
     merged_from,
     parsed,
@@ -158,8 +161,11 @@ class HistoryReader:
         """For each unreadable file of cycles from `begin` to `end` (epoch s), its name and the cause."""
         return [f"{file.place}: {why}" for file, why in self._found[1] if file.begin <= end and file.end >= begin]
 
-    def summary(self) -> HistorySummary:
-        """Span, size and gaps. Raises `NoHistoryError` when no cycle can be read."""
+    def summary(self, *, whole: bool = False) -> HistorySummary:
+        """Span, size and gaps. whole: look for damage in all rows, not only in the metadata of each file.
+
+        Raises `NoHistoryError` when no cycle can be read.
+        """
         times = self.times()
         if not times:
             why = "".join(f"; {file.place.name}: {text}" for file, text in self._found[1][:1])
@@ -169,10 +175,12 @@ class HistoryReader:
         gaps = tuple(Gap(a, b) for a, b in pairwise(times) if b - a > _USUAL * usual)
         files = list(self._history.all_files())
         damaged = [(str(place), "it was set aside") for place in self._history.set_aside()]
-        damaged += [(str(file.place), why) for file, why in self._found[1]]
+        damaged += [] if whole else [(str(file.place), why) for file, why in self._found[1]]
         sizes = dict.fromkeys(TABLES, 0)
         for table, file in files:
             sizes[table.name] += file.bytes
+            if (table is not DEMAND or whole) and (why := damage(file, table, whole=whole)):
+                damaged.append((str(file.place), why))
         return HistorySummary(
             self.policy, times[0], times[-1], len(times), usual, gaps, sizes, len(files), tuple(damaged)
         )
@@ -199,7 +207,7 @@ class HistoryReader:
             try:
                 if table.by_cycle and at not in cycle_times(file, table):
                     continue
-                rows = read_cycle(file, at, table) if table.by_cycle else _between(read_all(file, table), at, at)
+                rows = read_cycle(file, at, table) if table.by_cycle else between(read_all(file, table), at, at)
             except ForeignFileError as error:
                 raise ForeignFileError(f"{file.place}: {error}") from error
             if table.by_cycle or len(rows):
@@ -251,7 +259,7 @@ class HistoryReader:
         for attempt in range(_MERGES):
             try:
                 for rows in in_order(self._parts(table, hour, last), partial(_read, table)):
-                    held, last = _between(rows, max(begin, (last + 1) / 1000), end), rows["at"][-1].value
+                    held, last = between(rows, max(begin, (last + 1) / 1000), end), rows["at"][-1].value
                     if len(held):
                         yield held
             except FileNotFoundError:  # merged meanwhile
@@ -295,13 +303,26 @@ class HistoryReader:
         return LoadOverTime(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
 
     def load(self, at: float = float("inf")) -> ClusterLoad:
-        """The snapshot of the newest cycle up to `at`. Raises `NoHistoryError` if there is none.
+        """The snapshot of the newest cycle up to `at`, with notes about damaged files. Its bundles existed then.
 
-        The averages are those of the cycle's state. If that no longer exists, they are computed from the demand.
+        The averages are those of the cycle's state. If that no longer exists, they are computed from the demand. Raises
+        `NoHistoryError` if there is no such cycle, `ForeignFileError` if it can't be read.
         """
         time = self._newest(at)
         brokers, quality = (self.cycle(table.name, time) for table in (BROKERS, FINDINGS))
-        return load_of(time, self._bundles(time), brokers, quality)
+        if not len(brokers):
+            raise NoHistoryError(f"policy {self.policy}: the brokers' file of its cycle of {_utc(time)} is lost")
+        damaged = self.damaged(time - HORIZON, at)
+        there = set(self.cycle(DEMAND.name, time)["bundle"].to_pylist())
+        try:
+            there |= known_bundles(self.rows(FACTS.name, hour_of(time), time))
+        except ForeignFileError as error:
+            damaged.append(str(error))
+        bundles = self._bundles(time, damaged)
+        bundles = bundles.filter(pc.is_in(bundles["bundle"], pa.array(sorted(there), pa.string())))
+        load = load_of(time, bundles, brokers, quality)
+        notes = (*load.quality.notes, *(f"left out, as it is damaged: {text}" for text in damaged))
+        return replace(load, quality=replace(load.quality, notes=notes))
 
     def owners(self, at: float = float("inf")) -> dict[str, str]:
         """Bundle -> its broker (empty without one), for the bundles measured in the newest cycle up to `at`.
@@ -317,21 +338,35 @@ class HistoryReader:
     def _newest(self, at: float) -> float:
         times = self.times(end=at)
         if not times:
-            first = [datetime.fromtimestamp(time, UTC).isoformat() for time in self.times()[:1]]
+            first = [_utc(time) for time in self.times()[:1]]
             there = f"the oldest is of {first[0]}" if first else "there is none at all"
             raise NoHistoryError(f"policy {self.policy} has no cycle up to then: {there}")
         return times[-1]
 
-    def _bundles(self, at: float) -> pa.Table:
-        """`BUNDLE_STATE` of the cycle at `at`."""
+    def _bundles(self, at: float, damaged: list[str]) -> pa.Table:
+        """`BUNDLE_STATE` of the cycle at `at`. Earlier cycles that can't be read are added to `damaged`."""
         for file in listed(self._state / BUNDLES.name):
             if file.begin == at:
                 try:
                     return read_all(file, BUNDLES)
                 except (ForeignFileError, FileNotFoundError):
                     break
-        before = self.times(at - HORIZON, at)
-        return averages_at((time, self.cycle(DEMAND.name, time), self.cycle(BROKERS.name, time)) for time in before)
+        return averages_at(self._readable(at, damaged))
+
+    def _readable(self, at: float, damaged: list[str]) -> Iterator[tuple[float, pa.Table, pa.Table]]:
+        """The demand and the brokers of the cycles that the averages at `at` include, oldest first."""
+        for time in self.times(at - HORIZON, at):
+            try:
+                demand, brokers = (self.cycle(table.name, time) for table in (DEMAND, BROKERS))
+            except ForeignFileError as error:
+                damaged.append(str(error))
+                continue
+            if len(brokers):  # else their file is lost, and with it the rule of the averages
+                yield time, demand, brokers
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def _read(table: HistoryTable, part: TimedGroup) -> pa.Table:
@@ -344,15 +379,6 @@ def _named(file: HistoryFile, read: Callable[[], T]) -> T:
         return read()
     except ForeignFileError as error:
         raise ForeignFileError(f"{file.place}: {error}") from error
-
-
-def _between(rows: pa.Table, begin: float, end: float) -> pa.Table:
-    """The rows of the cycles from `begin` to `end` (epoch s, may be infinite)."""
-    if math.isfinite(begin):
-        rows = rows.filter(pc.greater_equal(rows["at"], pa.scalar(round(max(begin, 0) * 1000), AT.type)))
-    if math.isfinite(end):
-        rows = rows.filter(pc.less_equal(rows["at"], pa.scalar(round(max(end, 0) * 1000), AT.type)))
-    return rows
 
 
 def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:

@@ -100,7 +100,9 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _add_folder(parser)
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
     add_output_option(parser)
-    parser.add_argument("--check", action="store_true", help="exit with 1 if there are gaps or damaged files")
+    parser.add_argument(
+        "--check", action="store_true", help="read all files, and exit with 1 if there are gaps or damage"
+    )
     parser.add_argument(
         "--compact", action="store_true", help="first merge the files of each hour that is over into one per table"
     )
@@ -181,7 +183,7 @@ def _show(arguments: argparse.Namespace) -> int:
     now = time.time()
     if arguments.compact:
         _compact(arguments, now)
-    summaries = [past.summary() for past in _chosen(arguments)]
+    summaries = [past.summary(whole=arguments.check) for past in _chosen(arguments)]
     if is_data(arguments.output):
         print_data([as_data(summary, now) for summary in summaries], arguments.output)
     else:
