@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pytest
+
 import records
 from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
 from trimtab_operator.kube.naming import topic_namespace_name
@@ -11,7 +14,8 @@ from trimtab_operator.pulsar.bridge.sync.diff import primary_record
 from trimtab_operator.pulsar.bridge.sync.loop import identify
 from trimtab_operator.pulsar.bridge.sync.namespaces import isolation_of
 from trimtab_operator.pulsar.client.api import is_system
-from trimtab_strategies.model import Isolation
+from trimtab_strategies.filters.isolation import IsolationRules
+from trimtab_strategies.model import Isolation, NamespacePolicy
 
 ID = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local:8080"
 SLUG = "pulsar-broker-0.pulsar-broker.messaging.svc.cluster.local-8080"
@@ -94,8 +98,36 @@ def test_the_first_policy_about_a_namespace_counts_and_the_whole_name_must_match
     assert isolation_of("other/name", policies, HOSTS) is None
 
 
-def test_patterns_that_no_known_host_matches_are_kept_for_people_to_see() -> None:
-    assert isolation_of("t/n", {"p": policy(primary=["gone-.*"])}, HOSTS) == Isolation(("gone-.*",))
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("gone-.*", "pulsar-broker-0", "pulsar-broker-[01]", "pulsar-broker-0.*:8080", "pulsar-broker-0|a.b", "a.b"),
+        *(
+            "(?i)PULSAR-BROKER-0",
+            "PULSAR-BROKER-0.*",
+            "http://pulsar-broker-0.pulsar",
+            "[",
+            "x)|(.*",
+            "|".join([".*x"] * 90),
+        ),
+    ],
+)
+def test_patterns_that_no_known_host_matches_are_kept_for_people_to_see_and_match_no_name(pattern: str) -> None:
+    found = isolation_of("t/n", {"p": policy(primary=[pattern])}, HOSTS)
+
+    assert found is not None
+    assert len(found.primary[0]) <= 253
+    rules = IsolationRules(tuple(HOSTS), {"t/n": NamespacePolicy(found)})
+    allowed = rules.of("t/n")
+    assert allowed is not None
+    assert not allowed.allowed(np.ones(3, bool)).any()
+    (told,) = rules.problems()
+    assert "isolation matches no broker with 'host:" in told.detail
+
+
+def test_a_secondary_pattern_that_matches_only_primary_hosts_names_no_other() -> None:
+    asked = policy(primary=["pulsar-broker-0.*"], secondary=["pulsar-broker-0.pulsar"])
+    assert isolation_of("t/n", {"p": asked}, HOSTS) == Isolation(("pulsar-broker-0",))
 
 
 def test_a_pattern_that_a_backtracking_engine_takes_years_for_is_matched() -> None:

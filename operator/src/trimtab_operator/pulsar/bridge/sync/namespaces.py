@@ -3,12 +3,14 @@
 Isolation policies: Pulsar's patterns match hosts of brokers, and Trimtab's match the names of Broker objects. So each
 of a policy's two lists (primary, secondary) is replaced by a pattern with the names of the brokers whose hosts match
 (``pulsar-broker-0|pulsar-broker-1``). A long pattern is cut into several. If no known host matches, Pulsar's own
-patterns stay, and the condition `Valid` of the TopicNamespace says that they match no broker.
+patterns stay for people to see, marked as patterns of hosts (``host:(?:pulsar-broker-0)``), so that none matches the
+name of an object. The condition `Valid` of the TopicNamespace then says that they match no broker.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +33,7 @@ from trimtab_operator.pulsar.client.transport import Budget
 from trimtab_operator.resources.topic_namespace import Readiness
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.status.conditions import shortened
-from trimtab_strategies.filters.patterns import matches
+from trimtab_strategies.filters.patterns import matches, problem
 from trimtab_strategies.model import Isolation
 
 LONGEST = 253
@@ -45,6 +47,9 @@ _DIGITS = 100  # maximum number of digits to convert: Python refuses to convert 
 
 
 _SPECIAL = str.maketrans({".": r"\."})
+
+_HOST = "host:"
+"""Marks a pattern of hosts. No name of an object has a colon."""
 
 
 def host_of(broker: str) -> str:
@@ -66,10 +71,11 @@ def isolation_of(
 
 
 def _isolation(policy: Mapping[str, Any], hosts: Mapping[str, str]) -> Isolation | None:
-    primary = _names(policy.get("primary") or (), hosts)
-    secondary = [name for name in _names(policy.get("secondary") or (), hosts) if name not in primary]
-    first = _patterns(primary, policy.get("primary") or ())
-    second = [p for p in _patterns(secondary, policy.get("secondary") or ()) if p not in first]
+    primary, secondary = (_names(policy.get(kind) or (), hosts) for kind in ("primary", "secondary"))
+    first = _packed(primary) or _unmatched(policy.get("primary") or ())
+    second = _packed([name for name in secondary if name not in primary])
+    if not secondary:
+        second = [pattern for pattern in _unmatched(policy.get("secondary") or ()) if pattern not in first]
     if not first and not second:
         return None
     return Isolation(tuple(first), tuple(second), _min_available(policy))
@@ -80,9 +86,19 @@ def _names(patterns: Iterable[str], hosts: Mapping[str, str]) -> list[str]:
     return sorted(name for name, host in hosts.items() if any(matches(pattern, host) for pattern in patterns))
 
 
-def _patterns(names: Sequence[str], asked: Iterable[str]) -> list[str]:
-    if not names:
-        return [pattern[:LONGEST] for pattern in asked if pattern][:MOST]
+def _unmatched(asked: Iterable[str]) -> list[str]:
+    """Patterns that no host matches, in a form that no name of an object matches."""
+    marked = []
+    for pattern in filter(None, asked):
+        whole = f"{_HOST}(?:{pattern})"
+        if len(whole) > LONGEST or problem(pattern) or problem(whole):  # the last: flags must come first
+            whole = (_HOST + re.sub(r"(\W)", r"\\\1", pattern))[:LONGEST].rstrip("\\")
+        marked.append(whole)
+    return marked[:MOST]
+
+
+def _packed(names: Sequence[str]) -> list[str]:
+    """Patterns for names of objects."""
     packed: list[str] = []
     for name in (name.translate(_SPECIAL) for name in names):
         if packed and len(packed[-1]) + 1 + len(name) <= LONGEST:
