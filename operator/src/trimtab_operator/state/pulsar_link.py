@@ -10,6 +10,7 @@ minute, but not of the same minute, so only a large factor that lasts for minute
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -186,37 +187,64 @@ _READS = {
 """The reads of the cluster, by their names in metrics, in words."""
 
 SILENT_AFTER = 10.0
-"""Seconds without an answer to any read of a kind, counted from the first failure, after which the link is not fine."""
+"""Seconds between the first and the last bad outcome of a kind of read after which the link is not fine."""
+
+SLOW = 5.0
+"""Seconds after which an outcome is bad, or nine tenths of the time-out if that is less."""
+
+_MOST = 1000
+"""Outcomes that are kept of each kind."""
+
+_WINDOW, _SHARE, _LEAST = 40.0, 0.2, 3
+"""Seconds for which outcomes count; share and number of bad ones from which a kind of read counts as silent."""
 
 
 @dataclass(slots=True)
 class SilentReads:
-    """Which kinds of reads fail, although Pulsar lists its brokers: brokers keep that list when their metadata store is
-    away, but wait for the store with other requests until our time-out, or answer 500 to 504.
+    """Which kinds of reads time out, although Pulsar lists its brokers.
 
-    since: kind of read -> epoch seconds of the first failure, and the number of failures, since the last answer.
+    Brokers answer from their caches while their metadata store is away, also the list of brokers. What is not cached
+    waits for the store until our time-out, or is answered with 500 to 504. An owner that was not read before is an
+    example. So some reads of a kind may succeed while others fail.
+
+    bad: kind of read -> epoch seconds of its bad outcomes. all: the same of all its outcomes. slow: part of the sync ->
+    seconds that Pulsar took for it, if that is too long.
     """
 
-    since: dict[str, tuple[float, int]] = field(default_factory=dict)
+    bad: dict[str, deque[float]] = field(default_factory=dict)
+    all: dict[str, deque[float]] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
 
-    def observe(self, call: str, status: str, now: float) -> None:
-        """Record the outcome of a request: the status, or ``error`` for no answer."""
-        if call in _READS and (status == "error" or status >= "500"):
-            first, count = self.since.get(call, (now, 0))
-            self.since[call] = first, count + 1
-        else:
-            self.since.pop(call, None)
+    def observe(self, call: str, status: str, seconds: float, now: float, timeout: float) -> None:
+        """Record the outcome of a request: its status, or ``error`` for no answer. timeout: of a request, in seconds.
+
+        A connection that is refused at once tells of one broker, not of slow reads.
+        """
+        if call not in _READS:
+            return
+        bad = self.bad.setdefault(call, deque(maxlen=_MOST))
+        if bad and now - bad[-1] > _WINDOW:
+            bad.clear()
+        if seconds >= min(SLOW, 0.9 * timeout) or (status.isdigit() and status >= "500"):
+            bad.append(now)
+        self.all.setdefault(call, deque(maxlen=_MOST)).append(now)
 
     def problem(self, now: float) -> str:
-        """Which reads have failed for some time, and what may be the cause; empty if none has."""
-        late = {call: at for call, (at, count) in self.since.items() if count > 1 and now - at >= SILENT_AFTER}
-        if not late:
+        """Which reads have been slow or failed for some time, and what may be the cause; empty if none has."""
+        found = [words for call in sorted(self.bad) if (words := self._of(call, now))]
+        found += [f"all {part} took {seconds:.0f} s" for part, seconds in sorted(self.slow.items())]
+        if not found:
             return ""
-        names, since = ", ".join(sorted(_READS[call] for call in late)), timestamp(min(late.values()))
         return (
-            f"Pulsar lists its brokers, but every read of {names} has failed since {since}: its metadata store "
-            "(ZooKeeper) or its brokers are away or slow; see their logs"
+            f"Pulsar lists its brokers, but reads are slow or fail ({', '.join(found)}): its metadata store "
+            "(ZooKeeper) or a broker is away or slow; see their logs"
         )
+
+    def _of(self, call: str, now: float) -> str:
+        """What is wrong with a kind of read; empty if nothing is."""
+        bad, whole = ([at for at in times[call] if now - at <= _WINDOW] for times in (self.bad, self.all))
+        few = len(bad) < _LEAST or len(bad) < _SHARE * len(whole) or bad[-1] - bad[0] < SILENT_AFTER
+        return "" if few else f"{_READS[call]} since {timestamp(self.bad[call][0])}"
 
 
 @dataclass(slots=True)

@@ -124,9 +124,10 @@ class Bridge:
         async with opened as admin:
             await self._work(spec, proof, admin)
 
-    def _observe(self, call: str, status: str, seconds: float) -> None:
-        self.cluster.metrics.observe_pulsar(call, status, seconds)
-        self.cluster.link.silent.observe(call, status, self.cluster.now())
+    def _observe(self, call: str, status: str, seconds_taken: float) -> None:
+        self.cluster.metrics.observe_pulsar(call, status, seconds_taken)
+        if (spec := self.cluster.link.spec) is not None:
+            self.cluster.link.silent.observe(call, status, seconds_taken, self.cluster.now(), seconds(spec.timeout))
 
     async def _proof(self, spec: PulsarSpec) -> Proof:
         return await read_proof(self.cluster.api, self.cluster.namespace, spec.auth)
