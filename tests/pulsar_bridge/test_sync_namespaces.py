@@ -25,6 +25,15 @@ def addressed(name: str, address: str = ID, **changes: Any) -> BrokerRecord:
     return records.broker(name, pod="", address=address, **changes)
 
 
+def test_a_broker_that_pulsar_knows_by_its_ip_is_the_broker_of_the_pod_with_that_ip() -> None:
+    pods = {"pulsar-broker-0": records.pod("pulsar-broker-0", addresses=("10.0.0.7", "fd00::7"))}
+    known = records.by_name(records.broker("pulsar-broker-0"))
+    for address in ("10.0.0.7:8080", "[fd00::7]:8080"):
+        assert identify([address], known, pods).ids == {"pulsar-broker-0": address}
+        [made] = identify([address], {}, pods).create
+        assert made["spec"] == {"pod": "pulsar-broker-0"}
+
+
 def test_the_address_that_a_person_declared_comes_before_the_pods_name() -> None:
     known = records.by_name(addressed("mine"), records.broker("pulsar-broker-0"))
 

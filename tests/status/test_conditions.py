@@ -158,7 +158,7 @@ def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
     }
     load = replace(cluster(a=0.5, b=0.5, c=0.5, untrusted=["b", "c"]), quality=DataQuality(doubts=doubts))
     level = Plan((), (), load.brokers.names, np.full((3, 5), 50.0), np.full((3, 5), 50.0))
-    told = "b (newest sample 130 s old), c (never measured)"
+    told = "c (never measured), b (newest sample 130 s old)"  # who can't be measured comes first
 
     assert (
         data_message(result(plan=level, load=load))

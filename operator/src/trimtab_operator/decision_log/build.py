@@ -116,6 +116,7 @@ def _brokers(
             resources=tuple(rounded(value, 2) for value in plan.before[row]),
             trusted=trusted[row],
             missing=tuple(RESOURCES[k] for k in MOVING if not math.isfinite(plan.before[row, k])),
+            limits={} if load is None else _limits(load, name),
             averages={what: round(float(of[name]), 4) for what, of in averages.items() if _is_number(of.get(name))},
             target_weight=rounded(plan.target_weights.get(name, math.nan), 2),
             carried=rounded(plan.carried.get(name, math.nan), 2),
@@ -125,6 +126,16 @@ def _brokers(
         )
         for row, name in enumerate(plan.brokers)
     )
+
+
+def _limits(load: ClusterLoad, broker: str) -> dict[str, tuple[float, str]]:
+    """What counts as 100 % of each resource whose limit has a known origin."""
+    row, origins = load.brokers.index.get(broker), load.quality.limits.get(broker, {})
+    if row is None:
+        return {}
+    limits = load.brokers.limit[row]
+    known = {name: (float(limits[RESOURCES.index(name)]), origin.name) for name, origin in origins.items()}
+    return {name: one for name, one in known.items() if math.isfinite(one[0])}
 
 
 def _is_number(value: object) -> bool:

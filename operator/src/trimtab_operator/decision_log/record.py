@@ -58,6 +58,8 @@ class BrokerView(Status):
     trusted: bool = True
     missing: tuple[str, ...] = ()
     """Resources that were not measured."""
+    limits: Mapping[str, tuple[float, str]] = Field(default_factory=dict)
+    """What counts as 100 % of a resource: cores or bytes, and the name of a `LimitOrigin`."""
     averages: Mapping[str, float] = Field(default_factory=dict)
     """The shedder's averages of the broker, by the names that the shedder gives them."""
     target_weight: float | None = None

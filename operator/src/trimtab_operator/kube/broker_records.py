@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
 from typing import Any
 
 from trimtab_operator.kube.conditions import epoch
+from trimtab_operator.kube.pod_limits import ContainerRecord, amounts, containers_of
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_strategies.params import quantity
 
@@ -63,7 +65,9 @@ class PodRecord:
 
     node: the node that it runs on; empty until it is scheduled. created: epoch seconds. since: the latest of its
     creation, its deletionTimestamp and the last transition of Ready (epoch seconds); NaN if unknown. started: epoch
-    seconds at which its newest container started, or else the pod itself; None if unknown.
+    seconds at which its newest container started, or else the pod itself; None if unknown. containers: of the pod, the
+    one that is probably the broker's first. addresses: its IP addresses; of a pod on the host's network, those of the
+    node. shares_host: whether it is on the host's network.
     """
 
     name: str
@@ -75,19 +79,25 @@ class PodRecord:
     created: float = field(default=float("nan"), compare=False)
     since: float = field(default=float("nan"), compare=False)
     started: float | None = None
+    containers: tuple[ContainerRecord, ...] = ()
+    addresses: tuple[str, ...] = ()
+    shares_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """One node. cordoned: whether it takes no new pods (``kubectl cordon``)."""
+    """One node. cordoned: whether it takes no new pods (``kubectl cordon``). allocatable: cores and bytes for pods."""
 
     name: str
     cordoned: bool
+    allocatable: Mapping[str, float] = field(default_factory=dict)
 
 
 def node_record(raw: Mapping[str, Any]) -> NodeRecord:
     """The record of a Node as the API server returns it."""
-    return NodeRecord(raw["metadata"]["name"], bool(raw.get("spec", _NOTHING).get("unschedulable")))
+    cordoned = bool(raw.get("spec", _NOTHING).get("unschedulable"))
+    allocatable = amounts((raw.get("status") or _NOTHING).get("allocatable"))
+    return NodeRecord(raw["metadata"]["name"], cordoned, allocatable)
 
 
 def broker_record(raw: Mapping[str, Any]) -> BrokerRecord:
@@ -133,16 +143,22 @@ def pod_record(raw: Mapping[str, Any]) -> PodRecord:
     ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), _NOTHING)
     created = epoch(meta.get("creationTimestamp"))
     times = (created, epoch(meta.get("deletionTimestamp")), epoch(ready.get("lastTransitionTime")))
+    spec = raw.get("spec") or _NOTHING
+    ips = [status.get("podIP"), *(one.get("ip") for one in status.get("podIPs") or ()), status.get("hostIP")]
+    shares_host = bool(spec.get("hostNetwork"))
     return PodRecord(
         name=meta["name"],
         labels=meta.get("labels") or {},
         ready=not deleted and ready.get("status") == "True",
         deleted=deleted,
         uid=meta.get("uid") or "",
-        node=(raw.get("spec") or _NOTHING).get("nodeName") or "",
+        node=spec.get("nodeName") or "",
         created=created,
         since=max(filter(math.isfinite, times), default=created),
         started=_started(status),
+        containers=containers_of(raw),
+        addresses=tuple(dict.fromkeys(filter(None, ips if shares_host else ips[:-1]))),
+        shares_host=shares_host,
     )
 
 
@@ -156,3 +172,32 @@ def _started(status: Mapping[str, Any]) -> float | None:
 
 def _known(values: Mapping[str, float | None] | None) -> Mapping[str, float]:
     return {key: float(value) for key, value in (values or {}).items() if value is not None}
+
+
+def pods_of(brokers: Iterable[BrokerRecord], pods: Mapping[str, PodRecord]) -> dict[str, PodRecord]:
+    """Broker -> its pod: the one that it names, or that is at its address. Brokers without a pod are absent."""
+    named = {broker.name: broker.pod or pod_at(broker.address, pods) for broker in brokers}
+    return {name: pods[pod] for name, pod in named.items() if pod in pods}
+
+
+def pod_at(address: str, pods: Mapping[str, PodRecord], likely: Collection[str] = ()) -> str:
+    """Name of the pod at ``host:port``; empty if there is none, or several.
+
+    The host is an IP address of the pod, or a name whose first label is the pod's, as with a StatefulSet. Several pods
+    may be on the network of one host. Then one of those with a name in `likely` counts, if it is the only one.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    wanted = _ip(host)
+    if wanted is None:
+        name = host.partition(".")[0]
+        return name if name in pods else ""
+    found = [pod.name for pod in pods.values() if not pod.deleted and any(_ip(one) == wanted for one in pod.addresses)]
+    found = [name for name in found if name in likely] or found
+    return found[0] if len(found) == 1 else ""
+
+
+def _ip(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None

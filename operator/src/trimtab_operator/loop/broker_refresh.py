@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from trimtab_operator.observe.limits import with_facts
 from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -92,7 +93,7 @@ async def measured_brokers(records: ClusterRecords, run: PolicyRun, at: float) -
             observation = await asyncio.wrap_future(run.source.observe_brokers(rows, at))
     except TimeoutError:
         raise SourceUnavailableError(f"the source did not measure the brokers within {REFRESH_WITHIN:g} s") from None
-    return observation.load
+    return with_facts(observation.load, records.facts, {broker.name: broker for broker in records.brokers})
 
 
 def overloaded(load: ClusterLoad, settings: Settings) -> frozenset[str]:

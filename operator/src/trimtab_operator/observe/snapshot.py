@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.observe.limits import with_facts
 from trimtab_operator.observe.recent_samples import with_recent
 from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
 from trimtab_operator.state.budget_left import without_budget
@@ -93,7 +94,9 @@ async def unmeasured_snapshot(cluster: ClusterState, run: PolicyRun) -> Snapshot
 
 
 def _completed(load: ClusterLoad, records: ClusterRecords) -> ClusterLoad:
-    """The load with what no source knows: constraints, traits, publish gaps, expected loads of children of splits."""
+    """The load with what no source knows: constraints, traits, publish gaps, expected loads of children of splits, and
+    what the brokers' pods say."""
+    load = with_facts(load, records.facts, {broker.name: broker for broker in records.brokers})
     known = replace(load, policies=records.policies, traits=records.traits, publish_gaps=records.publish_gaps)
     return with_expected(known, records.expected)
 

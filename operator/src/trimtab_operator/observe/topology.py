@@ -15,6 +15,7 @@ import numpy as np
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.observe.limits import NO_FACTS, PodFacts, pod_facts
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import NO_DEPARTURES, Departures
 from trimtab_operator.state.hash_rings import seniority
@@ -54,7 +55,7 @@ class ClusterRecords:
     expected: what the children of recent splits are expected to carry, by their names in Pulsar.
     departures: brokers that leave. admin: URL of each broker's statistics, by its name.
     cross_check: Pulsar's own figures; None where no Pulsar cluster is connected.
-    publish_gaps: as in `ClusterLoad`.
+    publish_gaps: as in `ClusterLoad`. facts: what the brokers' pods say.
     """
 
     brokers: Sequence[BrokerRecord]
@@ -69,6 +70,7 @@ class ClusterRecords:
     admin: Mapping[str, str] = field(default_factory=dict)
     cross_check: CrossCheck | None = None
     publish_gaps: Mapping[str, float] = field(default_factory=dict)
+    facts: PodFacts = NO_FACTS
 
 
 def last_unload(bundle: BundleRecord) -> float:
@@ -107,8 +109,8 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
             moving_from[i], moving_share[i] = row[pending.source], pending.still_measured(records.clock, window)
     return Topology(
         brokers=tuple(broker.name for broker in records.brokers),
-        pods=tuple(broker.pod or broker.name for broker in records.brokers),
-        declared_limit=_declared_limits(records.brokers),
+        pods=tuple(broker.pod or records.facts.pods.get(broker.name, broker.name) for broker in records.brokers),
+        declared_limit=_declared_limits(records.brokers, records.facts),
         ready=np.array([broker.ready for broker in records.brokers], dtype=bool),
         schedulable=np.array([b.schedulable and b.name not in closed for b in records.brokers], dtype=bool),
         namespaces=tuple(records.namespaces[name] for name in sorted(records.namespaces)),
@@ -122,6 +124,8 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         moving_share=moving_share,
         admin=tuple(records.admin.get(broker.name, "") for broker in records.brokers),
         started=tuple(records.traits.get(broker.name, UNKNOWN_TRAITS).started for broker in records.brokers),
+        containers=tuple(records.facts.containers.get(broker.name, "") for broker in records.brokers),
+        unlimited=records.facts.unlimited,
     ), bundles
 
 
@@ -140,11 +144,15 @@ def _effective_owner(bundle: BundleRecord) -> str:
     return bundle.owner if bundle.owner_pending else bundle.status_owner
 
 
-def _declared_limits(brokers: Sequence[BrokerRecord]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+def _declared_limits(
+    brokers: Sequence[BrokerRecord], facts: PodFacts
+) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """(n, 5) limits that are known without the source: the capacity of the Broker, else the limit of its pod."""
     limits = np.full((len(brokers), len(RESOURCES)), np.nan)
     for i, broker in enumerate(brokers):
+        of_pod = {resource: limit.value for resource, limit in facts.limits.get(broker.name, {}).items()}
         for j, resource in enumerate(RESOURCES):
-            limits[i, j] = broker.capacity.get(resource, np.nan)
+            limits[i, j] = broker.capacity.get(resource, of_pod.get(resource, np.nan))
     return limits
 
 
@@ -212,6 +220,7 @@ def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bo
         clock=cluster.clock(),
         policies=policies(spaces.values()),
         traits=traits(brokers, cluster.stores.pods.items, load_manager=load_manager),
+        facts=pod_facts(brokers, cluster.stores.pods.items, cluster.known_nodes(), settings.prometheus),
         expected=still_expected(cluster.expected, cluster.clock()),
         departures=cluster.departures(settings.name),
         admin=cluster.link.urls if settings.asks_brokers else {},

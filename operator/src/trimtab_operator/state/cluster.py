@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
@@ -324,8 +324,11 @@ class ClusterState:
 
     def departures(self, policy: str) -> Departures:
         """The brokers of a policy that are leaving."""
-        nodes = self.stores.nodes.items if self.stores.nodes is not None else {}
-        return departures(self.brokers_of(policy), self.stores.pods.items, nodes, self.now())
+        return departures(self.brokers_of(policy), self.stores.pods.items, self.known_nodes(), self.now())
+
+    def known_nodes(self) -> Mapping[str, NodeRecord]:
+        """The nodes by name; empty where they are not watched."""
+        return self.stores.nodes.items if self.stores.nodes is not None else {}
 
     def expect(self, splits: Sequence[Split], load: ClusterLoad) -> None:
         """Record the expected load of the children of `splits`: their share of the parent's load in `load`."""

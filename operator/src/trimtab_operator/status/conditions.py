@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from trimtab_operator.kube.conditions import Condition, epoch, set_condition, timestamp
+from trimtab_operator.observe.limits import limit_lines
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
@@ -248,14 +249,18 @@ def _data(result: CycleResult) -> tuple[str, str, str]:
         return "False", str(Reason.UNTRUSTED), f"{untrusted}: {until}"
     if result.load.quality.partial:
         return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
-    odd = "".join(f"; {note}" for note in result.load.quality.notes)
+    odd = "".join(f"; {note}" for note in (*limit_lines(result.load.quality), *result.load.quality.notes))
     return "True", ConditionReason.TRUSTED, f"{len(result.load.brokers)} brokers measured{odd}"
 
 
 def _doubted(load: ClusterLoad) -> str:
-    """The first untrusted brokers, each with the reason to doubt its data; empty when all are trusted."""
+    """The first untrusted brokers, each with the reason to doubt its data; empty when all are trusted.
+
+    Those that can't be measured come first.
+    """
     doubts, brokers = load.quality.doubts, load.brokers
     names = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
+    names.sort(key=lambda name: name not in doubts or doubts[name].reason is not Reason.NO_LOAD_DATA)
     shown = [f"{name} ({doubts[name].text})" if name in doubts else name for name in names[:_NAMED]]
     return ", ".join(shown) + (" and others" if len(names) > _NAMED else "")
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from trimtab_operator.cli.common import iso, length, written
 from trimtab_operator.cli.tables import Grid, print_grid
+from trimtab_operator.observe.limits import limit_lines
 from trimtab_strategies.model import RESOURCES, TRAFFIC, ClusterLoad, DataQuality, counted
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.params import rounded
@@ -103,6 +104,7 @@ def as_data(shown: Shown, top: int) -> dict[str, Any]:
             "ready": bool(load.brokers.ready[row]),
             "schedulable": bool(load.brokers.schedulable[row]),
             "age": rounded(load.brokers.age[row], 3),
+            "limits": {key: str(origin) for key, origin in load.quality.limits.get(name, {}).items()},
             "usage": {key: rounded(usage[row, k], 3) for k, key in enumerate(RESOURCES)},
             **_traffic(load.brokers.traffic[row]),
             "bundles": int(carried.bundles[row]),
@@ -196,6 +198,8 @@ def print_tables(console: Console, shown: Shown, top: int) -> None:
         print_grid(console, _bundles_grid(load, rows))
     if len(rows := hottest(load.topics.traffic, top)):
         print_grid(console, _topics_grid(load, rows))
+    for line in limit_lines(load.quality):
+        console.print(Text(line, style="dim"), soft_wrap=True)
     for line in quality_lines(load.quality):
         console.print(Text(line, style="yellow"), soft_wrap=True)
 

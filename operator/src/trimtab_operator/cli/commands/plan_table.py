@@ -23,8 +23,10 @@ from trimtab_strategies.model import (
     ClusterLoad,
     HeldBack,
     Plan,
+    Reason,
     Split,
     counted,
+    some,
 )
 from trimtab_strategies.params import rounded
 
@@ -91,6 +93,7 @@ def as_data(policy: str, foreseen: Preview) -> dict[str, Any]:
         "moves": moves,
         "splits": [_split(split, records[split.bundle].name) for split in plan.splits],
         "heldBack": [_held(held) for held in plan.held_back],
+        "notMeasured": _unmeasured(foreseen.snapshot.load),
         "brokers": [_broker(plan, row) for row in range(len(plan.brokers))],
     }
 
@@ -122,6 +125,8 @@ def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str 
     """Print a summary, then brokers, splits, moves, and what is held back. headline: empty for the usual one."""
     plan, records = foreseen.plan, foreseen.snapshot.records
     names = {bundle: record.name for bundle, record in records.items()}
+    for line in _unmeasured(foreseen.snapshot.load):
+        screen.print(Text(spoken(line), style="red"))
     screen.print(Text(headline or _headline(policy, foreseen)))
     screen.print(Text(_cpu_line(plan, foreseen.snapshot.load)))
     print_grid(screen, _brokers_grid(plan))
@@ -131,6 +136,15 @@ def print_tables(screen: Console, policy: str, foreseen: Preview, headline: str 
         print_grid(screen, _moves_grid(plan, names))
     if plan.held_back:
         print_grid(screen, _held_grid(plan, names))
+
+
+def _unmeasured(load: ClusterLoad) -> list[str]:
+    """A line for each reason why brokers can't be measured; they take no part in balancing."""
+    brokers: dict[str, list[str]] = {}
+    for name, doubt in load.quality.doubts.items():
+        if doubt.reason is Reason.NO_LOAD_DATA:
+            brokers.setdefault(doubt.text, []).append(name)
+    return [f"not measured: {some(names)}: {text}" for text, names in brokers.items()]
 
 
 _SHOWN_ONLY = {

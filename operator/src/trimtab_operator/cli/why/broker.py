@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from trimtab_operator.cli.common import size
 from trimtab_operator.cli.why.answers import (
     Answer,
     Facts,
@@ -28,7 +29,7 @@ from trimtab_operator.cli.why.answers import (
 )
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
-from trimtab_strategies.model import RESOURCES, Reason, counted
+from trimtab_strategies.model import RESOURCES, LimitOrigin, Reason, counted
 
 _SHOWN = 10
 """Maximum number of bundles or moves in an answer."""
@@ -169,6 +170,10 @@ class BrokerExplanation:
         # zero also stands for resources that are not measured
         used = [f"{what} {value:.0f} %" for what, value in zip(RESOURCES, view.resources, strict=False) if value]
         lines = [f"{self.name}: {', '.join(used)}"] if used else []
+        for what, (amount, origin) in view.limits.items():
+            shown = size(amount) if what == "memory" else f"{amount:g} cores"
+            known = LimitOrigin.__members__.get(origin, origin)
+            lines.append(f"{self.name}: 100 % of {what} is {shown}: {known}")
         if view.takes is not None:
             lines.append(f"{self.name} may get no bundles: {takes_none(view)}")
         if view.target_weight is not None and view.carried is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
+from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord, pod_at
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.pulsar.bridge.sync.namespaces import NamespaceSync, cluster_name, host_of
@@ -289,7 +289,7 @@ def identify(
     It is the first of these that exists:
 
     1. the object that a user declared for the address;
-    2. the object without an address for the pod whose name is the first label of the host, as with a StatefulSet;
+    2. the object without an address for the pod at this host (`pod_at`);
     3. the object that was created for the address before;
     4. a new object, for that pod if the pod exists, or else for the address.
     """
@@ -298,7 +298,7 @@ def identify(
     by_pod = {b.pod: b.name for b in ordered if b.pod and not b.address}
     made = {b.address: b.name for b in ordered if b.address and b.discovered}
     for broker in sorted(active, key=lambda broker: (broker not in declared, broker)):
-        pod = host_of(broker).partition(".")[0]
+        pod = pod_at(broker, pods, by_pod) or host_of(broker).partition(".")[0]
         names = (declared.get(broker), by_pod.get(pod), made.get(broker))
         name = next((name for name in names if name and name not in found.ids), None)
         if name is not None:
