@@ -21,9 +21,8 @@ from canned_prometheus import SHARDS, START, Fleet, Size
 from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.relations import POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
-from trimtab_pipeline.transform.topics import summed
+from trimtab_pipeline.transform.topics import bundle_sums
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,7 +35,7 @@ class NumpyCycle:
         self._settings, pods = fleet.settings(url), sorted(fleet.pods)
         shards = [ShardRequest.of(self._settings, pods[k::SHARDS]) for k in range(SHARDS)]
         self._request = ReadRequest.of(self._settings, START, shards)
-        self._ranges = HashRanges.of(fleet.bundles).owned(fleet.pods, fleet.owner) if size.topics else None
+        self._ranges = HashRanges.of(fleet.bundles) if size.topics else None
         self._threads = ThreadPoolExecutor(SHARDS)
         self._averages: list[Floats] = []
         self._cycles = 0
@@ -59,10 +58,8 @@ class NumpyCycle:
         brokers = list(read_shard("brokers", request, shard, Secrets()))
         *rows, report = read_shard("bundles", request, shard, Secrets())
         assert all(json.loads(one["report"][0].as_py())["ok"] for one in (brokers[-1], report))
-        samples = pa.Table.from_batches(rows)
-        if self._ranges is not None:
-            samples = summed(samples, self._ranges, POD_TIMES.empty_table())
-        return np.stack([samples[name].to_numpy(zero_copy_only=False) for name in TRAFFIC], axis=1)
+        sums = bundle_sums(pa.Table.from_batches(rows), self._ranges)
+        return np.stack([sums[name].to_numpy(zero_copy_only=False) for name in TRAFFIC], axis=1)
 
 
 _cycle: NumpyCycle

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BUNDLE_SAMPLES, LONG, SHORT, TRAFFIC
+from trimtab_pipeline.columns import BUNDLE_STATE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.transform.averages import averaged
-from trimtab_pipeline.transform.relations import POD_TIMES, STATE, Cycle
+from trimtab_pipeline.transform.relations import BUNDLE_SUMS, POD_TIMES, Cycle
 from trimtab_strategies.usage import UNSEEN
 
 AT = 1000.0
@@ -23,15 +23,14 @@ Row = dict[str, float | str | None]
 
 def row(bundle: str, rate: float | None, **others: float | str | None) -> Row:
     """A fresh row: the same rate of everything."""
-    counts = {"topics": 5.0, "producers": 1.0, "consumers": 2.0}
-    return {"policy": "ns/policy", "bundle": bundle, "pod": "p", **dict.fromkeys(TRAFFIC, rate), **counts} | others
+    counts = {"topics": 5.0, "sessions": 3.0}
+    return {"bundle": bundle, "pod": "p", **dict.fromkeys(TRAFFIC, rate), **counts} | others
 
 
 def state(**averages: float | None) -> pa.Table:
     """A state in which each bundle named has that average of everything."""
     rows = [
         {
-            "policy": "ns/policy",
             "bundle": name,
             "pod": "old",
             **dict.fromkeys((*TRAFFIC, *SHORT, *LONG), value),
@@ -39,13 +38,13 @@ def state(**averages: float | None) -> pa.Table:
         }
         for name, value in averages.items()
     ]
-    return pa.Table.from_pylist(rows, STATE)
+    return pa.Table.from_pylist(rows, BUNDLE_STATE)
 
 
 def after(*rows: Row, last: pa.Table, cycle: Cycle = BY_TIME, **traffic_times: float) -> list[Row]:
     """The state after these rows, whose pods' traffic was sampled at these times (default: now)."""
-    times = [{"policy": "ns/policy", "pod": pod, "traffic_time": time} for pod, time in traffic_times.items()]
-    fresh = pa.Table.from_pylist(list(rows), BUNDLE_SAMPLES)
+    times = [{"pod": pod, "traffic_time": time} for pod, time in traffic_times.items()]
+    fresh = pa.Table.from_pylist(list(rows), BUNDLE_SUMS)
     found: list[Row] = averaged(fresh, pa.Table.from_pylist(times, POD_TIMES), last, cycle).to_pylist()
     return found
 
@@ -60,7 +59,7 @@ def test_a_sample_moves_an_average_by_the_time_since_the_one_before() -> None:
 
 @pytest.mark.parametrize(("count", "weight"), [(2, 1 / 2), (3, 1 / 3), (10, 1 / 10), (11, 1 - math.exp(-0.1))])
 def test_the_first_samples_count_alike(count: int, weight: float) -> None:
-    begun = pa.Table.from_pylist([{**state(x=10.0).to_pylist()[0], "count": float(count)}], STATE)
+    begun = pa.Table.from_pylist([{**state(x=10.0).to_pylist()[0], "count": float(count)}], BUNDLE_STATE)
     (seen,) = after(row("x", 110.0), last=begun)
     assert seen["long_rate_in"] == pytest.approx(10 + 100 * weight)
     assert seen["short_rate_in"] == pytest.approx(10 + 100 * max(weight, 1 - math.exp(-1)))
@@ -83,7 +82,7 @@ def test_a_sample_of_the_future_is_one_of_now() -> None:
 
 
 def test_what_was_not_good_leaves_averages_time_and_count_as_they_were() -> None:
-    bad = row("x", 110.0, rate_out=None, topics=None, consumers=None)
+    bad = row("x", 110.0, rate_out=None, topics=None, sessions=None)
     (seen,) = after(bad, last=state(x=10.0))
     assert (seen["rate_in"], seen["rate_out"], seen["seen"]) == (110.0, None, AT)
     assert [seen[name] for name in (*SHORT, *LONG)] == [10.0] * 8
@@ -97,7 +96,7 @@ def test_averages_do_not_run_away_while_one_signal_is_bad() -> None:
     last = state(x=10.0)
     for second in range(10, 60, 10):
         cycle = replace(BY_TIME, at=AT + second)
-        last = pa.Table.from_pylist(after(row("x", 110.0, rate_in=None), last=last, cycle=cycle), STATE)
+        last = pa.Table.from_pylist(after(row("x", 110.0, rate_in=None), last=last, cycle=cycle), BUNDLE_STATE)
     (seen,) = after(row("x", 110.0), last=last, cycle=replace(BY_TIME, at=AT + 60))
     expected = 10 + 100 * (1 - math.exp(-2))
     assert [seen[name] for name in SHORT] == [pytest.approx(expected)] * 4
@@ -129,10 +128,6 @@ def test_an_empty_state_is_joined_like_any_other() -> None:
     assert seen["count"] == 2.0
 
 
-def test_reports_and_topics_outside_bundles_pass_through() -> None:
-    outside = {"policy": "ns/policy", "topics": 3.0}
-    seen = after({"policy": "ns/policy", "report": "{}"}, outside, last=state())
-    assert [(one["bundle"], one["report"], one["topics"], one["seen"]) for one in seen] == [
-        (None, "{}", None, None),
-        (None, None, 3.0, None),
-    ]
+def test_topics_outside_bundles_pass_through() -> None:
+    (seen,) = after({"topics": 3.0}, last=state())
+    assert (seen["bundle"], seen["topics"], seen["seen"]) == (None, 3.0, None)

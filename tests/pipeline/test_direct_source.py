@@ -27,7 +27,7 @@ from trimtab_pipeline.api import (
 from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.sources import direct as direct_module
 from trimtab_pipeline.sources.direct import DirectLoadSources
-from trimtab_pipeline.sources.measurement import measure
+from trimtab_pipeline.sources.pipeline import measure
 from trimtab_pipeline.sources.spark import SparkLoadSources
 
 

@@ -21,7 +21,7 @@ from observed_load import observed
 from page_server import PageServer
 from pipeline_clusters import topology
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.prometheus.queries import TOPICS
+from trimtab_pipeline.columns import TRAFFIC
 from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
 from trimtab_pipeline.prometheus.shard_reader import read_shard
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.prometheus
 
 RECORDINGS = Path(__file__).parent / "recordings"
 PODS = ("pulsar-0", "pulsar-1")
-COLUMNS = (*TOPICS.columns, "topics")
+COLUMNS = (*TRAFFIC, "sessions", "topics")
 Rows = dict[tuple[str, str], list[float]]
 
 
@@ -55,23 +55,25 @@ class Recording:
 
     def summed(self) -> Rows:
         """Load of each (bundle, pod), added up from the raw pages."""
-        names = [f"pulsar_{name}" for name in (*TOPICS.columns[:4], "producers_count", "consumers_count")]
+        places = {f"pulsar_{name}": COLUMNS.index(name) for name in TRAFFIC}
+        places |= dict.fromkeys(("pulsar_producers_count", "pulsar_consumers_count"), COLUMNS.index("sessions"))
         rows: Rows = defaultdict(lambda: [0.0] * len(COLUMNS))
         for pod, page in self.pages.items():
             for name, labels, value, _ in samples_of(page):
-                if name in names and (bundle := self.bundle_of(labels["topic"])):
-                    rows[bundle, pod][names.index(name)] += value
-                    rows[bundle, pod][-1] += name == names[0]
+                if name in places and (bundle := self.bundle_of(labels["topic"])):
+                    rows[bundle, pod][places[name]] += value
+                    rows[bundle, pod][-1] += name == "pulsar_rate_in"
         return dict(rows)
 
     def told(self) -> Rows:
         """Load of each (bundle, pod) as the pages tell it of bundles."""
         rows: Rows = defaultdict(lambda: [0.0] * len(COLUMNS))
-        words = [f"msg_{name}" for name in TOPICS.columns[:4]] + ["producer_count", "consumer_count", "topics_count"]
+        places = {f"msg_{name}": COLUMNS.index(name) for name in TRAFFIC}
+        places |= {"producer_count": 4, "consumer_count": 4, "topics_count": 5}
         for pod, page in self.pages.items():
             for name, labels, value, _ in samples_of(page):
-                if (word := name.removeprefix("pulsar_bundle_")) in words and labels["bundle"] in self.bundles:
-                    rows[labels["bundle"], pod][words.index(word)] = value
+                if (word := name.removeprefix("pulsar_bundle_")) in places and labels["bundle"] in self.bundles:
+                    rows[labels["bundle"], pod][places[word]] += value
         return dict(rows)
 
 
@@ -106,7 +108,7 @@ def read(
     metrics, at = "auto" if own else "topic", round(time.time(), 3)
     settings = PrometheusSettings(server.url, "pulsar", "pulsar", bundle_metrics=metrics)
     seen = observed(settings, topology({pod: pod for pod in PODS}, dict.fromkeys(recording.bundles, "")), at)
-    told = seen.bundles.filter(seen.bundles["report"].is_null()).to_pylist()
+    told = seen.bundles.to_pylist()
     rows = {(row["bundle"], row["pod"]): [row[name] for name in COLUMNS] for row in told if row["bundle"] is not None}
     return rows, seen.brokers, seen.report, sum(row["topics"] for row in told if row["bundle"] is None)
 
@@ -116,10 +118,9 @@ def topics_of(server: PrometheusServer, recording: Recording) -> list[dict[str, 
     settings, at = PrometheusSettings(server.url, "pulsar", "pulsar"), round(time.time(), 3)
     ranges = HashRanges.of(recording.bundles)
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, PODS)], bundles=recording.bundles)
-    rows: list[dict[str, Any]] = topics_inside(
-        pa.Table.from_batches(read_shard("topics", request, 0, Secrets())), ranges
-    ).to_pylist()
-    return rows
+    *rows, _ = read_shard("topics", request, 0, Secrets())
+    found: list[dict[str, Any]] = topics_inside(pa.Table.from_batches(rows), ranges).to_pylist()
+    return found
 
 
 def same(found: Rows, expected: Rows, rel: float = 1e-9) -> bool:
@@ -176,7 +177,7 @@ def test_topics_lie_in_the_bundles_in_which_the_brokers_keep_them(
 
 def test_usage_is_what_the_brokers_say_of_themselves(server: PrometheusServer, recording: Recording) -> None:
     _, found, _, _ = read(server, recording, own=True)
-    for row in found.filter(found["broker"].is_valid()).to_pylist():
+    for row in found.to_pylist():
         raw = {name: value for name, _, value, _ in samples_of(recording.pages[row["pod"]])}
         assert raw["pulsar_lb_cpu_usage"] < 0.001  # recorded before the brokers had looked at their hosts twice
         assert row["cpu"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from pyspark.sql import SparkSession
 from fake_prometheus import FakePrometheus
 from guarded_server import CREDENTIALS, TENANT, TOKEN, Asked, GuardedServer
 from pipeline_clusters import topology
-from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError
-from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest
-from trimtab_pipeline.prometheus.sample_reader import samples
+from trimtab_pipeline.api import LoadSource, PrometheusSettings, SourceUnavailableError, StatisticsSettings
+from trimtab_pipeline.sources.policy_cycle import PolicyCycle
+from trimtab_pipeline.sources.shard_tasks import SparkShards
 from trimtab_pipeline.sources.spark import SparkLoadSources
+from trimtab_pipeline.transform.relations import Cycle
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +58,7 @@ def test_credentials_reach_the_tasks_and_are_found_in_no_log_no_error_no_plan_an
             source.observe(WORLD, 1_750_000_060.0).result(timeout=120)
         plan = plan_of(sources, server.url)
 
-    assert "read_prometheus" in plan
+    assert "measure_shards" in plan
     told = [str(caught.value), repr(observation), plan, *caplog.messages, *capfd.readouterr()]
     assert not any(secret in text for secret in (TOKEN, TENANT) for text in told)
     assert not shown_below(sources.history_dir)
@@ -68,8 +70,9 @@ def plan_of(sources: SparkLoadSources, url: str) -> str:
 
     def explain(spark: SparkSession) -> str:
         settings = PrometheusSettings(url, "pulsar", credentials=CREDENTIALS)
-        request = ReadRequest.of(settings, 1.0, [ShardRequest.of(settings, ["a"])])
-        frame: Any = samples(spark, "bundles", [request], [Secrets(CREDENTIALS, CREDENTIALS)])
+        settings = replace(settings, statistics=StatisticsSettings(CREDENTIALS))
+        one = PolicyCycle(Cycle.of("x", settings, 1.0), settings, WORLD, 0.0, 0.0)
+        frame: Any = SparkShards(spark, 1).frame([one.orders(1, bundles=True)])
         return str(frame._jdf.queryExecution().toString())
 
     return sources._engine.run(explain, 60).result(timeout=60)

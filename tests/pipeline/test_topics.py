@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import zlib
 from collections.abc import Mapping
 
@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from pipeline_clusters import topology
-from trimtab_pipeline.columns import BUNDLE_SAMPLES
-from trimtab_pipeline.transform.relations import POD_TIMES
+from trimtab_pipeline.columns import BUNDLE_SAMPLES, TRAFFIC
+from trimtab_pipeline.sources.pipeline import ShardResult, with_idle
+from trimtab_pipeline.transform.relations import BROKER_LOAD, POD_TIMES
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, Summing, namespaces_of
-from trimtab_pipeline.transform.topics import LOAD, hottest, summed, topics_inside
+from trimtab_pipeline.transform.topics import bundle_sums, hottest, topics_inside
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names, default_boundaries, find_bundle, topic_hash
 
 NAMES = (*bundle_names("t/b", default_boundaries(3)), *bundle_names("t/a", default_boundaries(4)))
@@ -109,6 +110,18 @@ def test_namespaces_are_cut_from_a_slice_of_a_column_too() -> None:
     assert namespaces_of(column[1:]).to_pylist() == ["t/a", "", "t/b", ""]
 
 
+DOMAINS = ("persistent://", "non-persistent://", "segment://", "topic://", "://", "")
+
+
+@given(st.lists(st.tuples(st.sampled_from(DOMAINS), st.text("/a\n-0", max_size=12)), max_size=20))
+def test_namespaces_are_those_of_a_regular_expression_on_whole_names(parts: list[tuple[str, str]]) -> None:
+    names = ["".join(part) for part in parts]
+    topic = re.compile(r"(?:non-)?persistent://([^/]+/[^/]+)/[^/]+")
+    segment = re.compile(r"(?s)segment://([^/]+/[^/]+)/.+/[0-9a-f]+-[0-9a-f]+-[0-9]+")
+    found = [topic.fullmatch(name) or segment.fullmatch(name) for name in names]
+    assert namespaces_of(pa.array(names, pa.string())).to_pylist() == [one[1] if one else "" for one in found]
+
+
 @given(st.sampled_from(["t/a", "t/b"]), TEXT, st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.integers(0))
 def test_a_segment_of_a_scalable_topic_is_placed_by_its_whole_name(
     namespace: str, text: str, first: int, last: int, number: int
@@ -118,54 +131,54 @@ def test_a_segment_of_a_scalable_topic_is_placed_by_its_whole_name(
     assert place(RANGES, name) == [bundle_names(namespace, boundaries)[int(find_bundle(boundaries, topic_hash(name)))]]
 
 
-# -- ranges as a table --
+def test_ranges_arrive_at_a_task_as_they_were_sent() -> None:
+    owned = RANGES.owned(("p", "q"), np.zeros(7, np.int64))
+    sent = HashRanges.unpacked(owned.packed)
+    assert sent.labels.equals(owned.labels)
+    names = [f"persistent://t/{space}/{k}" for space in "abc" for k in range(30)]
+    assert place(sent, *names) == place(RANGES, *names)
+    assert RANGES.packed is owned.packed, "ranges that differ only in owners are packed once"
+    assert HashRanges.unpacked(owned.packed) is sent, "and unpacked once"
 
 
-@given(st.lists(st.integers(1, LAST_HASH - 1), unique=True, max_size=30), st.data())
-def test_each_hash_finds_its_bundle_in_its_cell_of_the_table(inner: list[int], data: st.DataObject) -> None:
-    boundaries = np.array([0, *sorted(inner), LAST_HASH])
-    table = HashRanges.of(bundle_names("t/a", boundaries)).table("ns/policy")
-    place = min(data.draw(st.sampled_from([0, *inner, LAST_HASH]) | st.integers(0, LAST_HASH)), LAST_HASH - 1)
-    (cells,) = table["cells"].unique().to_pylist()
-    found = [
-        row["bundle"]
-        for row in table.to_pylist()
-        if row["cell"] == place * cells >> 32 and row["lower"] <= place < row["upper"]
+def test_ranges_without_the_overlapping_ones_are_packed_anew() -> None:
+    whole = HashRanges.of(["t/a/0x00000000_0x80000000", "t/a/0x10000000_0x20000000"])
+    assert HashRanges.unpacked(whole.packed).labels.to_pylist() == list(whole.names(np.arange(2)))
+    assert HashRanges.unpacked(whole.owned(("p",), np.array([0, -1])).packed).labels.to_pylist() == [
+        "t/a/0x00000000_0x80000000"
     ]
-    assert found == [bundle_names("t/a", boundaries)[int(find_bundle(boundaries, place))]]
-    assert len(table) <= 4 * (len(boundaries) - 1)
-
-
-def test_equal_bundles_are_a_row_each_with_their_owner() -> None:
-    names = bundle_names("t/a", default_boundaries(4))
-    table = HashRanges.of(names).owned(("p", "q"), np.array([0, 1, -1, 0])).table("ns/policy")
-    assert table["bundle"].to_pylist() == list(names)
-    assert table["owner"].to_pylist() == ["p", "q", None, "p"]
-    assert table["cell"].to_pylist() == [0, 1, 2, 3]
 
 
 # -- what a shard makes of them --
 
+COLUMNS = (*TRAFFIC, "producers", "consumers")
 Loads = Mapping[tuple[str, str], tuple[float, ...]]
+ONE = [1.0, 1.0, 1.0, 1.0, 2.0, 1.0]
+"""Traffic, sessions and number of topics of a bundle with one topic whose figures are all 1."""
 
 
 def sums(
-    topics: Loads, ranges: HashRanges = RANGES, young: str = "p", **report: object
+    topics: Loads, ranges: HashRanges = RANGES, young: str = "p", answered: list[str] | None = None
 ) -> dict[tuple[str | None, str | None], list[float]]:
     """Load and number of topics of each (bundle, pod), from topics by (topic, pod); pod q is in shard 1."""
-    shards = {"p": 0, "q": 1}
-    rows = [
-        {"shard": shards[pod], "topic": name, "pod": pod, **dict(zip(LOAD, load, strict=True))}
-        for (name, pod), load in topics.items()
-    ]
-    reports = [{"shard": k, "report": json.dumps({"shard": k, "ok": True} | report)} for k in range(2)]
-    samples = pa.Table.from_pylist([{"policy": "x", **row} for row in [*rows, *reports]], BUNDLE_SAMPLES)
-    times = [{"policy": "x", "shard": k, "pod": pod, "young": pod in young} for pod, k in shards.items()]
-    table = summed(samples, ranges, pa.Table.from_pylist(times, POD_TIMES)).to_pylist()
-    assert [row["report"] for row in table if row["report"]] == [row["report"] for row in reports]
-    return {
-        (row["bundle"], row["pod"]): [row[name] for name in (*LOAD, "topics")] for row in table if not row["report"]
-    }
+    shards = []
+    for shard in "pq":
+        rows = [
+            {"topic": name, "pod": pod, **dict(zip(COLUMNS, load, strict=True))}
+            for (name, pod), load in topics.items()
+            if pod == shard
+        ]
+        table = bundle_sums(pa.Table.from_pylist(rows, BUNDLE_SAMPLES), ranges)
+        shards.append(ShardResult(BROKER_LOAD.empty_table(), table, ({"answered": answered},)))
+    times = [{"shard": k, "pod": pod, "young": pod in young} for k, pod in enumerate("pq")]
+    found = with_idle(shards, ranges, pa.Table.from_pylist(times, POD_TIMES))
+    names = (*TRAFFIC, "sessions", "topics")
+    rows = [(row["bundle"], row["pod"], [row[name] for name in names]) for row in found.to_pylist()]
+    merged: dict[tuple[str | None, str | None], list[float]] = {}
+    for bundle, pod, load in rows:
+        before = merged.get((bundle, pod), [0.0] * len(names))
+        merged[bundle, pod] = [one + other for one, other in zip(before, load, strict=True)]
+    return merged
 
 
 def topic(k: int) -> str:
@@ -182,18 +195,19 @@ def test_a_bundle_carries_the_sum_of_its_topics() -> None:
     assert len(found) == 4
     for bundle in NAMES[3:]:
         inside = np.array([load for (name, _), load in loads.items() if of(name) == bundle])
-        assert found[bundle, "p"] == [*inside.sum(axis=0).tolist(), len(inside)]
+        *traffic, producers, consumers = inside.sum(axis=0).tolist()
+        assert found[bundle, "p"] == [*traffic, producers + consumers, len(inside)]
 
 
 def test_topics_outside_are_counted_in_a_row_of_their_own() -> None:
     ones = (1.0,) * 6
     found = sums({("persistent://x/y/z", "p"): ones, ("odd", "p"): ones, (topic(1), "p"): ones})
-    assert found == {(None, None): [2.0] * 7, (of(topic(1)), "p"): [1.0] * 7}
+    assert found == {(None, None): [2.0 * load for load in ONE], (of(topic(1)), "p"): ONE}
 
 
 def test_an_unknown_signal_of_a_topic_adds_nothing() -> None:
     found = sums({(topic(1), "p"): (None, 1, 1, 1, 1, 1)})  # type: ignore[dict-item]
-    assert found == {(of(topic(1)), "p"): [0, 1, 1, 1, 1, 1, 1]}
+    assert found == {(of(topic(1)), "p"): [0, 1, 1, 1, 2, 1]}
 
 
 def test_an_idle_bundle_of_a_pod_that_answers_carries_nothing_and_one_of_another_pod_is_unknown() -> None:
@@ -202,7 +216,7 @@ def test_an_idle_bundle_of_a_pod_that_answers_carries_nothing_and_one_of_another
     found = sums({(topic(1), "q"): (1.0,) * 6, ("odd", "p"): (0.0,) * 6}, owned)
     idle = {bundle for bundle in NAMES[3:6] if bundle != busy}
     assert {bundle for (bundle, pod), load in found.items() if pod == "" and not any(load)} == idle
-    assert found[busy, "q"] == [1.0] * 7
+    assert found[busy, "q"] == ONE
 
 
 def test_a_bundle_that_another_pod_reports_is_not_idle_on_its_owner() -> None:
@@ -215,7 +229,7 @@ def test_a_bundle_that_another_pod_reports_is_not_idle_on_its_owner() -> None:
 def test_where_a_shard_reports_no_topic_none_of_its_bundles_is_taken_for_idle() -> None:
     owned = RANGES.owned(("p", "q"), np.zeros(7, np.int64))
     assert sums({}, owned) == {}
-    assert sums({(topic(1), "q"): (1.0,) * 6}, owned, young="pq") == {(of(topic(1)), "q"): [1.0] * 7}
+    assert sums({(topic(1), "q"): (1.0,) * 6}, owned, young="pq") == {(of(topic(1)), "q"): ONE}
     assert len(sums({("persistent://x/y/z", "p"): (1.0,) * 6}, owned)) == 8
 
 
@@ -226,13 +240,27 @@ def test_bundles_of_brokers_that_told_their_topics_are_idle_even_without_any() -
 
 def test_a_bundle_that_two_pods_report_has_a_row_of_each() -> None:
     found = sums({(topic(1), "p"): (1.0,) * 6, (topic(1), "q"): (2.0,) * 6})
-    assert found == {(of(topic(1)), "p"): [1.0] * 7, (of(topic(1)), "q"): [2.0] * 6 + [1.0]}
+    assert found == {(of(topic(1)), "p"): ONE, (of(topic(1)), "q"): [2.0, 2.0, 2.0, 2.0, 4.0, 1.0]}
 
 
 def test_bundles_with_metrics_of_their_own_pass_through() -> None:
-    own = {"policy": "x", "shard": 0, "bundle": NAMES[0], "pod": "p", "rate_in": 7.0, "topics": 3.0}
+    own = {"bundle": NAMES[0], "pod": "p", "rate_in": 7.0, "topics": 3.0, "producers": 1.0, "consumers": 4.0}
     samples = pa.Table.from_pylist([own], BUNDLE_SAMPLES)
-    assert summed(samples, RANGES, POD_TIMES.empty_table()) == samples
+    for ranges in (RANGES, None):
+        (row,) = bundle_sums(samples, ranges).to_pylist()
+        known = {"bundle": NAMES[0], "pod": "p", "rate_in": 7.0, "topics": 3.0, "sessions": 5.0, "summed": False}
+        assert {name: value for name, value in row.items() if value is not None} == known
+
+
+def test_bundles_of_a_shard_whose_bundles_have_metrics_of_their_own_are_not_taken_for_idle() -> None:
+    """Shards are told apart: one has topics, the other bundles; only the first reports every bundle that it serves."""
+    owned = RANGES.owned(("p", "q"), np.array([0, 0, 0, 1, 1, 1, 1]))
+    rows: list[dict[str, object]] = [{"topic": "persistent://t/b/1", "pod": "p"}, {"bundle": NAMES[3], "pod": "q"}]
+    tables = [bundle_sums(pa.Table.from_pylist([row], BUNDLE_SAMPLES), owned) for row in rows]
+    shards = [ShardResult(BROKER_LOAD.empty_table(), table, ({"answered": None},)) for table in tables]
+    times = [{"shard": k, "pod": pod, "young": True} for k, pod in enumerate("pq")]
+    found = with_idle(shards, owned, pa.Table.from_pylist(times, POD_TIMES))
+    assert set(found["bundle"].to_pylist()) == {*NAMES[:3], NAMES[3]}
 
 
 def test_the_insides_of_bundles_are_topics_with_their_places() -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Trust
-from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, LONG, SHORT, TRAFFIC, USAGE
-from trimtab_pipeline.transform.relations import DECLARED, POD_TIMES, STATE, TARGETS, Cycle
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, BUNDLE_STATE, LONG, SHORT, TRAFFIC, USAGE
+from trimtab_pipeline.transform.relations import DECLARED, POD_TIMES, TARGETS, Cycle
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names
 
@@ -241,4 +241,4 @@ def _state(rng: Rng, now: Cycle, names: Sequence[str]) -> pa.Table:
             past |= {"time": now.at - age, "count": float(rng.choice([2, 3, 9, 10, 11, 999, 1000]))} if known else {}
             more = {**_load(rng, 0.1, (*TRAFFIC, "topics", "sessions")), "seen": now.at - age}
             rows.append({"policy": now.policy, "bundle": name, "pod": str(rng.choice(PODS)), **past, **more})
-    return pa.Table.from_pylist(rows, STATE)
+    return pa.Table.from_pylist(rows, BUNDLE_STATE)

@@ -28,11 +28,19 @@ SHARED: Mapping[str, frozenset[str]] = {
         }
     ),
     "tests/pipeline": frozenset(
-        {"spark_connect", "custom_queries", "direct_source", "faults", "real_prometheus", "secrecy", "cycle_averages"}
+        {
+            "batches",
+            "spark_connect",
+            "custom_queries",
+            "direct_source",
+            "faults",
+            "real_prometheus",
+            "secrecy",
+            "cycle_averages",
+        }
         | {"broker_refresh", "data_quality", "sources", "state_files"}
         | {"history_tools", "statistics", "topic_cycle"}
     ),
-    "tests/pipeline/transform": frozenset({"doubts", "rules", "sql_and_numpy"}),
     "tests/security": frozenset({"canaries", "shipped_role"}),
 }
 """Folder -> names of the files (``test_NAME.py``) that use the cluster of its conftest.py."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import USAGE
-from trimtab_pipeline.transform import frames
-from trimtab_pipeline.transform.relations import BROKER_LOAD, SIGNAL_LOADS, Cycle, table
-from trimtab_pipeline.transform.trust import _KINDS, judged
-
-pytestmark = pytest.mark.spark
+from trimtab_pipeline.transform.relations import BROKER_LOAD, Cycle
+from trimtab_pipeline.transform.trust import _KINDS, doubted, judged
 
 AT = 1_750_000_000.0
 SETTINGS = PrometheusSettings("http://x", "ns")
@@ -91,98 +88,13 @@ def test_every_doubt_has_a_case() -> None:
     assert DOUBTS.keys() == _KINDS.keys()
 
 
-# -- the SQL rule --
-
-
-LOADS = pa.schema(
-    [
-        *SIGNAL_LOADS.remove(SIGNAL_LOADS.get_field_index("doubt")),
-        ("known", pa.map_(pa.string(), pa.float64())),
-        ("is_usage", pa.bool_()),
-        ("all_resets", pa.float64()),
-    ]
-)
-"""What the brokers' rule gives, and the rule of trust reads."""
-
-
-def signals(policy: str, pod: str, change: Change) -> list[dict[str, Any]]:
-    """The signals of a pod that is healthy but for the change."""
-    columns: dict[str, dict[str, Any]] = {"": {}, "known": {}, **{name: {} for name in USAGE}}
-    for key, value in (HEALTHY | change).items():
-        owner, _, column = key.rpartition(".")
-        columns[owner][column] = value
-    same = {"policy": policy, "pod": pod, "is_usage": True, "known": list(columns["known"].items()), **columns[""]}
-    return [{**same, "signal": name, **columns[name]} for name in USAGE]
-
-
-def found(
-    session: SparkSession, pods: dict[str, dict[str, Change]], settings: PrometheusSettings = SETTINGS
-) -> dict[tuple[str, str], set[str | None]]:
-    """The doubts about each pod of each policy; a report has none."""
-    rows = [
-        row
-        for policy, changes in pods.items()
-        for pod, change in changes.items()
-        for row in signals(policy, pod, change)
-    ]
-    rows += [{"policy": policy, "report": "{}"} for policy in pods]
-    loads = session.createDataFrame(pa.Table.from_pylist(rows, LOADS))
-    cycles = session.createDataFrame(table([Cycle.of(policy, settings, AT) for policy in pods]))
-    doubts: dict[tuple[str, str], set[str | None]] = {}
-    for row in frames.applied("trust", loads=loads, cycles=cycles).toArrow().to_pylist():
-        doubts.setdefault((row["policy"], row["report"] or row["pod"]), set()).add(row["doubt"])
-    return doubts
-
-
-@pytest.fixture(scope="module")
-def doubts(session: SparkSession) -> dict[tuple[str, str], set[str | None]]:
-    """A policy per case, with a healthy broker a and a broker b that is changed; in one job."""
-    return found(session, {case: {"a": {}, "b": change} for case, (change, _) in CASES.items()})
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_doubt_in_sql(doubts: dict[tuple[str, str], set[str | None]], case: str) -> None:
-    assert doubts[case, "b"] == {CASES[case][1]}  # the same for all of its signals
-    assert doubts[case, "a"] == {None}
-    assert doubts[case, "{}"] == {None}
-
-
-def test_what_counts_depends_on_all_brokers(session: SparkSession) -> None:
-    """A resource that no present broker has does not count, but CPU and memory do; nor do samples if none are known."""
-    without = {name: {f"{name}.value": None, f"{name}.cover": 1.0, f"{name}.time": 0.0} for name in USAGE}
-    policies: dict[str, dict[str, Change]] = {name: {"a": change, "b": change} for name, change in without.items()}
-    policies["another pod has it"] = {"a": without["network_in"], "b": {}}
-    policies["a pod that is gone had it"] = {"a": without["network_in"], "b": DOUBTS["gone"]}
-    policies["no samples"] = {"a": {"cpu.samples": None}, "b": {"cpu.samples": None}}
-    policies["samples of a gauge"] = {"a": {"cpu.resets": None, "cpu.samples": 1.0}, "b": {"cpu.resets": None}}
-    policies["brokers without a pod"] = {"": {"known.brokers": 2.0}, "b": {}}
-    of = found(session, policies)
-    assert {policy: [of[policy, pod] for pod in pods] for policy, pods in policies.items()} == {
-        "cpu": [{"stopped_cpu"}] * 2,
-        "memory": [{"stopped_memory"}] * 2,
-        "direct_memory": [{None}] * 2,
-        "network_in": [{None}] * 2,
-        "network_out": [{None}] * 2,
-        "another pod has it": [{"stopped_network_in"}, {None}],
-        "a pod that is gone had it": [{None}, {"gone"}],
-        "no samples": [{None}] * 2,
-        "samples of a gauge": [{None}] * 2,
-        "brokers without a pod": [{None}] * 2,
-    }
-
-
-def test_brokers_that_tell_their_usage_themselves_need_no_counters(session: SparkSession) -> None:
-    doubts = found(session, {"p": {"b": DOUBTS["restarted"]}}, TOLD)
-    assert doubts["p", "b"] == {None}
-
-
-# -- the numpy stage --
+# -- the verdict --
 
 
 def broker(name: str, change: Change) -> dict[str, Any]:
     """A row of `BROKER_LOAD` that is healthy but for the change."""
     columns = HEALTHY | change
-    row: dict[str, Any] = {"policy": "x", "broker": name, "pod": name}
+    row: dict[str, Any] = {"broker": name, "pod": name}
     for key, value in columns.items():
         owner, _, column = key.rpartition(".")
         if owner in USAGE:
@@ -193,16 +105,48 @@ def broker(name: str, change: Change) -> dict[str, Any]:
     return row | {"resets": columns["all_resets"]}
 
 
+def verdicts(*brokers: dict[str, Any], settings: PrometheusSettings = SETTINGS) -> list[str | None]:
+    """The doubts about these brokers; each is a shard of its own, except for those that share a pod."""
+    cycle = Cycle.of("x", settings, AT)
+    table = pa.Table.from_pylist(list(brokers), BROKER_LOAD)
+    shards = [table.filter(pc.equal(table["pod"], pod)) for pod in dict.fromkeys(table["pod"].to_pylist())]
+    found: list[str | None] = judged(pa.concat_tables(doubted(one, cycle) for one in shards))["doubt"].to_pylist()
+    return found
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_a_doubt_in_numpy(case: str) -> None:
+def test_a_doubt(case: str) -> None:
     change, doubt = CASES[case]
     brokers = [broker("a", {}), broker("b", change)]
     if change.get("known.brokers", 1.0) > 1:
         brokers.append(broker("c", change) | {"pod": "b"})
-    loads = judged(pa.Table.from_pylist(brokers, BROKER_LOAD), Cycle.of("x", SETTINGS, AT))
-    assert loads["doubt"].to_pylist() == [None, *[doubt] * (len(brokers) - 1)]
+    assert verdicts(*brokers) == [None, *[doubt] * (len(brokers) - 1)]
 
 
-def test_brokers_that_tell_their_usage_themselves_need_no_counters_in_numpy() -> None:
-    brokers = pa.Table.from_pylist([broker("a", DOUBTS["restarted"])], BROKER_LOAD)
-    assert judged(brokers, Cycle.of("x", TOLD, AT))["doubt"].to_pylist() == [None]
+_WITHOUT = {name: {f"{name}.value": None, f"{name}.cover": 1.0, f"{name}.time": 0.0} for name in USAGE}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "doubts"),
+    [
+        (_WITHOUT["cpu"], _WITHOUT["cpu"], ["stopped_cpu"] * 2),
+        (_WITHOUT["memory"], _WITHOUT["memory"], ["stopped_memory"] * 2),
+        (_WITHOUT["direct_memory"], _WITHOUT["direct_memory"], [None] * 2),
+        (_WITHOUT["network_in"], _WITHOUT["network_in"], [None] * 2),
+        (_WITHOUT["network_out"], _WITHOUT["network_out"], [None] * 2),
+        (_WITHOUT["network_in"], {}, ["stopped_network_in", None]),
+        (_WITHOUT["network_in"], DOUBTS["gone"], [None, "gone"]),
+        ({"cpu.samples": None}, {"cpu.samples": None}, [None] * 2),
+    ],
+)
+def test_what_counts_depends_on_all_brokers(one: Change, other: Change, doubts: list[str | None]) -> None:
+    """A resource that no present broker has does not count, but CPU and memory do; nor do samples if none are known."""
+    assert verdicts(broker("a", one), broker("b", other)) == doubts
+
+
+def test_brokers_without_a_pod_do_not_share_one() -> None:
+    assert verdicts(*(broker(name, {}) | {"pod": ""} for name in "ab")) == [None, None]
+
+
+def test_brokers_that_tell_their_usage_themselves_need_no_counters() -> None:
+    assert verdicts(broker("a", DOUBTS["restarted"]), settings=TOLD) == [None]

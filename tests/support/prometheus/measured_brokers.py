@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, RESOURCES, TIMES, TRAFFIC
 from trimtab_pipeline.transform.brokers import broker_loads
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, SIGNALS, Cycle
-from trimtab_pipeline.transform.reports import ShardReports
+from trimtab_pipeline.transform.reports import Report, ShardReports
 from trimtab_pipeline.transform.snapshot import snapshot, targets
-from trimtab_pipeline.transform.trust import judged
+from trimtab_pipeline.transform.trust import doubted, judged
 from trimtab_strategies.model import ClusterLoad
 
 Row = Mapping[str, float | None]
-Report = Mapping[str, object]
 
 
 def judged_brokers(
@@ -29,13 +28,17 @@ def judged_brokers(
     last: pa.Table | None = None,
 ) -> pa.Table:
     """`BROKER_LOAD` of the brokers in `world`. rows: columns of `BROKER_STATE` by pod. Shard k has the kth pod."""
-    signals = [one for pod, row in rows.items() for one in _signals(pod, row)]
-    signals += [{"policy": "p", "report": json.dumps(report)} for report in reports]
+    signals = pa.Table.from_pylist([one for pod, row in rows.items() for one in _signals(pod, row)], SIGNALS)
     cycle = Cycle.of("p", settings, at)
-    shards = [[pod] for pod in world.pods]
     known = BROKER_STATE.empty_table() if last is None else last
-    wanted = targets("p", world, shards, known, at - cycle.horizon)
-    return judged(broker_loads(pa.Table.from_pylist(signals, SIGNALS), wanted, cycle), cycle)
+    wanted = targets(world, [world.pods], known, at - cycle.horizon)
+    failed = [world.pods[report["shard"]] for report in reports if not report["ok"]]
+    silent = pc.is_in(wanted["pod"], value_set=pa.array(failed, pa.string()))
+    loads = [
+        broker_loads(signals, wanted.filter(pc.invert(silent)), cycle),
+        broker_loads(signals, wanted.filter(silent), cycle, answered=False),
+    ]
+    return judged(doubted(pa.concat_tables(loads), cycle))
 
 
 def observed(
@@ -55,12 +58,11 @@ def observed(
 
 def load_of(bundles: pa.Table) -> pa.Table:
     """`BUNDLE_STATE` as `BUNDLE_LOAD`."""
-    policy, report = pa.repeat("p", len(bundles)), pa.nulls(len(bundles), pa.string())
-    return pa.table([policy, *bundles.columns, report], schema=BUNDLE_LOAD)
+    return pa.table(bundles.columns, schema=BUNDLE_LOAD)
 
 
 def _signals(pod: str, row: Row) -> list[dict[str, object]]:
-    named = {"policy": "p", "pod": pod}
+    named = {"pod": pod}
     signals = []
     for signal in (*RESOURCES, *TRAFFIC, *TIMES, "ahead"):
         more = {what: row.get(f"{signal}_{what}") for what in ("time", "interval", "cover")}

@@ -1,8 +1,8 @@
-"""An observation without Spark, history and threads: it reads one shard, and numpy stages compute the load."""
+"""An observation without Spark, history and threads: the stages of the pipeline for one shard."""
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,24 +11,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
-from trimtab_pipeline.columns import BROKER_STATE
-from trimtab_pipeline.prometheus.containers import Containers
-from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, ShardRequest, TableName
-from trimtab_pipeline.prometheus.shard_reader import read_shard
-from trimtab_pipeline.transform.brokers import broker_loads
-from trimtab_pipeline.transform.rates import broker_signals
-from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
-from trimtab_pipeline.transform.reports import ShardReports
-from trimtab_pipeline.transform.snapshot import pod_times, snapshot, targets
+from trimtab_pipeline.sources.pipeline import measured, reduced, snapshot_of, with_idle
+from trimtab_pipeline.sources.policy_cycle import PolicyCycle
+from trimtab_pipeline.transform.relations import Cycle
+from trimtab_pipeline.transform.snapshot import pod_times
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
-from trimtab_pipeline.transform.topics import summed
-from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad
 
 
 @dataclass(frozen=True)
 class Observed:
-    """The snapshot, the brokers (`relations.BROKER_LOAD`), the samples of bundles (topics summed), and their report."""
+    """The snapshot, the brokers (`relations.BROKER_LOAD`), `BUNDLE_SUMS`, and the bundles' report."""
 
     load: ClusterLoad
     brokers: pa.Table
@@ -43,30 +36,12 @@ class Observed:
 
 def observed(settings: PrometheusSettings, world: Topology, at: float) -> Observed:
     """The brokers of `world` at `at` (epoch seconds), and the bundles that they report."""
-    pods, cycle = sorted(set(world.pods)), Cycle.of("", settings, at)
-    raw = _read("brokers", settings, world, at)
-    asked = targets("", world, [pods], BROKER_STATE.empty_table(), at)
-    brokers = judged(broker_loads(broker_signals(raw, cycle), asked, cycle), cycle)
-    bundles = _read("bundles", settings, world, at, repeated=bool(_report(raw)["repeated"]))
-    if not pc.any(bundles["bundle"].is_valid()).as_py():
-        ranges = HashRanges.of(world.bundles).owned(world.pods, world.owner)
-        bundles = pa.concat_tables([summed(bundles, ranges, pod_times(brokers, settings, at))])
-    reports = ShardReports.of([pods], raw)
-    load = snapshot(brokers, BUNDLE_LOAD.empty_table(), world, settings, at, reports=reports)
-    return Observed(load, brokers, bundles, _report(bundles))
-
-
-def _read(
-    table: TableName, settings: PrometheusSettings, world: Topology, at: float, *, repeated: bool = False
-) -> pa.Table:
-    pods = sorted(set(world.pods))
-    containers = Containers.among(pods, world)
-    request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods, containers=containers, repeated=repeated)])
-    rows = pa.Table.from_batches(read_shard(table, request, 0, Secrets()))
-    assert _report(rows)["ok"], _report(rows)
-    return rows
-
-
-def _report(rows: pa.Table) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads(rows["report"].drop_null()[0].as_py())
-    return found
+    deadline = time.monotonic() + 60
+    ranges = HashRanges.of(world.bundles).owned(world.pods, world.owner)
+    one = PolicyCycle(Cycle.of("", settings, at), settings, world, deadline - 60, deadline, ranges=ranges)
+    orders = one.orders(1, bundles=True)
+    shard = reduced(orders, 0)
+    assert all(report["ok"] for report in shard.reports), shard.reports
+    found = measured(one, orders, [shard])
+    bundles = with_idle([shard], ranges, pod_times(found.brokers, settings, at))
+    return Observed(snapshot_of(found, world, settings, at), found.brokers, bundles, shard.reports[-1])

@@ -20,8 +20,7 @@ from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_brokers
-from trimtab_pipeline.transform.brokers import broker_loads
-from trimtab_pipeline.transform.rates import broker_signals
+from trimtab_pipeline.sources.pipeline import doubted_loads
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
 from trimtab_pipeline.transform.snapshot import snapshot, targets
 from trimtab_pipeline.transform.trust import judged
@@ -111,9 +110,8 @@ def believed(
     started: when their containers started (epoch s), if that is known.
     """
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods)], now=at)
-    read = pa.Table.from_batches(read_brokers(request, 0, lambda promql, _: kept.answer(promql, at)))
+    *rows, _ = read_brokers(request, 0, lambda promql, _: kept.answer(promql, at))
     world = replace(topology({pod: pod for pod in pods}, {}), started=tuple(started))
-    cycle = Cycle.of("", settings, at)
-    asked = targets("", world, [pods], BROKER_STATE.empty_table(), at)
-    loads = judged(broker_loads(broker_signals(read, cycle), asked, cycle), cycle)
+    asked = targets(world, [pods], BROKER_STATE.empty_table(), at)
+    loads = judged(doubted_loads(pa.Table.from_batches(rows), asked, Cycle.of("", settings, at)))
     return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at)

@@ -1,4 +1,4 @@
-"""A Spark session in its own process that reads Prometheus, with all files that Spark writes.
+"""A Spark session in its own process that measures shards, with all files that Spark writes.
 
 It needs its own process because logging is configured when a session starts, and a process has only one session.
 """
@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, TableName
-from trimtab_pipeline.prometheus.sample_reader import samples
+from trimtab_pipeline.sources.pipeline import ShardResult
+from trimtab_pipeline.sources.policy_cycle import ShardOrders
+from trimtab_pipeline.sources.shard_tasks import SparkShards
 
 _LOGGING = """\
 rootLogger.level = info
@@ -36,9 +36,9 @@ appender.file.layout.pattern = %p %c: %m%n%ex
 
 @dataclass(frozen=True)
 class SparkRead:
-    """The rows of a read, and its plans as Spark shows them."""
+    """The results of the shards of all orders, and the plans as Spark shows them."""
 
-    rows: pa.Table
+    results: list[list[ShardResult]]
     plans: str
 
 
@@ -60,9 +60,9 @@ class SparkReader:
         self._process.submit(_stop).result()
         self._process.shutdown()
 
-    def read(self, table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[Secrets]) -> SparkRead:
-        """The samples that the requests ask for."""
-        return self._process.submit(_read, table, requests, secrets).result()
+    def run(self, orders: Sequence[ShardOrders]) -> SparkRead:
+        """What is measured of all shards."""
+        return self._process.submit(_run, orders).result()
 
 
 def _start(folder: Path) -> None:
@@ -92,13 +92,13 @@ def _session() -> SparkSession:
     return session
 
 
-def _read(table: TableName, requests: Sequence[ReadRequest], secrets: Sequence[Secrets]) -> SparkRead:
-    frame = samples(_session(), table, requests, secrets)
-    rows, plans = frame.toArrow(), io.StringIO()
+def _run(orders: Sequence[ShardOrders]) -> SparkRead:
+    shards, plans = SparkShards(_session(), 2), io.StringIO()
+    frame = shards.frame(orders)
     with redirect_stdout(plans):
         for mode in ("extended", "cost", "codegen", "formatted"):
             frame.explain(mode=mode)
-    return SparkRead(rows, plans.getvalue() + str(frame._jdf.queryExecution().toString()))
+    return SparkRead(shards.run(orders), plans.getvalue() + str(frame._jdf.queryExecution().toString()))
 
 
 def _stop() -> None:

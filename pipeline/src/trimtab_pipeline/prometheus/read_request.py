@@ -173,6 +173,15 @@ class ReadRequest:
             dict(most),
         )
 
+    def later(self, seconds: float, *, repeated: bool) -> ReadRequest:
+        """The next read of the same shards, `seconds` after this one.
+
+        repeated: whether this read found duplicate series.
+        """
+        left = max(0.0, self.left - seconds)
+        shards = tuple(replace(shard, repeated=repeated) for shard in self.shards)
+        return replace(self, shards=shards, left=left, budget=min(_TIMEOUTS * self.timeout, left))
+
     @property
     def longest(self) -> int:
         """Bytes that a query may have in the URL or the form (`queries.sent_bytes`)."""

@@ -1,4 +1,4 @@
-"""`LoadSources` without Spark: threads of this process read the shards, and the stages run in numpy.
+"""`LoadSources` without Spark: threads of this process measure the shards.
 
 Three kinds of measurements use it: those of ``trimtab run --spark none``, single ones as in `trimtab observe`, and the
 refreshes of brokers between two cycles. The figures are the same as on Spark. Each measurement has its own threads, so
@@ -11,16 +11,18 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from trimtab_pipeline.api import KEEP_A_DAY, Retention, SourceUnavailableError
 from trimtab_pipeline.history.location import Place
-from trimtab_pipeline.sources.direct_stages import DirectStages
-from trimtab_pipeline.sources.measurement import measure
+from trimtab_pipeline.prometheus.client import side_by_side
+from trimtab_pipeline.sources.pipeline import Measurement, ShardResult, measure, reduced
 from trimtab_pipeline.sources.policy import T, Turn, Wanted
+from trimtab_pipeline.sources.policy_cycle import ShardOrders
 from trimtab_pipeline.sources.policy_sources import PolicySources
 from trimtab_pipeline.spark.outcomes import as_history_error, promised, settle
 
@@ -109,13 +111,10 @@ class DirectRunner:
     def _measured(self, wanted: Wanted[T], outcome: Future[T]) -> T:
         self._check(outcome)
         one, expected = wanted.prepared(), weakref.ref(outcome)  # errors of shards would keep the outcome
-        try:
-            measured = measure([one], DirectStages(_SHARDS, lambda: self._unwanted(expected())), bundles=wanted.bundles)
-        except Exception:
+        shards = ThreadShards(lambda: self._unwanted(expected()))
+        found = measure([one], shards, bundles=wanted.bundles)[one.name]
+        if not isinstance(found, Measurement):
             wanted.failed()
-            raise
-        found = measured[one.name]
-        if isinstance(found, SourceUnavailableError):
             raise found
         self._check(outcome)  # what comes late must not replace a newer state
         return wanted.finished(found)
@@ -127,6 +126,23 @@ class DirectRunner:
 
     def _unwanted(self, outcome: Future[Any] | None) -> bool:
         return outcome is None or outcome.done() or self._closed or self._engine_closed()
+
+
+class ThreadShards:
+    """`ShardEngine` with a thread per shard. unwanted: says whether the results are no longer needed."""
+
+    parallelism = _SHARDS
+
+    def __init__(self, unwanted: Callable[[], bool]) -> None:
+        self._unwanted = unwanted
+
+    def run(self, orders: Sequence[ShardOrders]) -> list[list[ShardResult]]:
+        """See `ShardEngine.run`."""
+        return [self._shards(one) for one in orders]
+
+    def _shards(self, one: ShardOrders) -> list[ShardResult]:
+        jobs = {number: partial(reduced, one, number, self._unwanted) for number in range(len(one.read.shards))}
+        return list(side_by_side(jobs, at_once=len(jobs)).values())
 
 
 def _light(error: Exception) -> Exception:

@@ -18,15 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import Observation, PrometheusSettings, Topology
-from trimtab_pipeline.columns import BUNDLE_STATE
 from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryWriter
 from trimtab_pipeline.prometheus.queries import tables
-from trimtab_pipeline.sources.batch import Batch, PolicyCycle, pods_of
-from trimtab_pipeline.sources.direct_stages import DirectStages
-from trimtab_pipeline.sources.measurement import Measurement
+from trimtab_pipeline.sources.pipeline import Measurement, measured, snapshot_of, written
+from trimtab_pipeline.sources.policy_cycle import PolicyCycle, pods_of
 from trimtab_pipeline.transform.relations import Cycle
-from trimtab_pipeline.transform.snapshot import broker_state, shown, snapshot
+from trimtab_pipeline.transform.snapshot import shown
 from trimtab_pipeline.transform.topic_to_bundle import Summing
 from trimtab_strategies.shedding.trim.samples import CycleSamples
 
@@ -136,39 +134,23 @@ class PolicySource:
         last = self._writer.state(one.cycle.at, one.cycle.horizon)
         return replace(one, last=last, ranges=self._summing.ranges(one.topology) if bundles else None)
 
-    def _finished(self, topology: Topology, at: float, measured: Measurement, *, bundles: bool) -> Observation:
+    def _finished(self, topology: Topology, at: float, found: Measurement, *, bundles: bool) -> Observation:
         """The observation, after it was written to the history."""
         clock = [time.perf_counter()]
-        self._most |= measured.reports.most
-        load = snapshot(
-            measured.brokers,
-            measured.bundles,
-            topology,
-            self._settings,
-            at,
-            reports=measured.reports,
-            inside=measured.inside,
-            duplicates=measured.duplicates,
-        )
+        self._most |= found.reports.most
+        load = snapshot_of(found, topology, self._settings, at)
         clock.append(time.perf_counter())
         seconds = {
-            "prometheus": measured.reading,
-            "compute" if bundles else "align": measured.seconds - measured.reading,
+            "prometheus": found.reading,
+            "compute" if bundles else "align": found.seconds - found.reading,
         }
         seconds["align"] = seconds.get("align", 0.0) + clock[1] - clock[0]
-        signals = shown(measured.brokers, topology)
+        signals = shown(found.brokers, topology)
         if not bundles:
             self._writer.keep_refresh(load, topology, self._bounds)
             return Observation(load, seconds, signals)
-        self._summing.saw(measured.reports.bundles)
-        unwritten = self._writer.keep(
-            broker_state(measured.brokers),
-            measured.bundles.filter(measured.bundles["bundle"].is_valid()).select(BUNDLE_STATE.names),
-            load,
-            topology,
-            inside=measured.inside,
-            bounds=self._bounds,
-        )
+        self._summing.saw(found.reports.bundles)
+        unwritten = written(found, load, topology, self._writer, self._bounds)
         seconds["write"] = time.perf_counter() - clock[1]
         pa.default_memory_pool().release_unused()  # else memory fragments, and the process grows each cycle
         return Observation(load, seconds, signals, unwritten)
@@ -208,15 +190,14 @@ class PolicySource:
 
     def _nothing_to_measure(self, topology: Topology, at: float) -> Observation:
         """The snapshot of a topology without any pod."""
-        batch = Batch((self._cycle(topology, at),), ((),))
-        brokers = DirectStages(1, lambda: False).brokers(batch, batch.broker_reads())
-        load = snapshot(brokers, Measurement(brokers).bundles, topology, self._settings, at)
-        return Observation(load, {})
+        one = self._cycle(topology, at)
+        found = measured(one, one.orders(1, bundles=False), ())
+        return Observation(snapshot_of(found, topology, self._settings, at), {})
 
 
-def _sampled(one: PolicyCycle, measured: Measurement) -> CycleSamples | None:
+def _sampled(one: PolicyCycle, found: Measurement) -> CycleSamples | None:
     """What was sampled in a past cycle; None if nothing was."""
-    load = snapshot(measured.brokers, measured.bundles, one.topology, one.settings, one.cycle.at)
-    found = CycleSamples.of(one.cycle.at, load.brokers, load.bundles.names, load.bundles.newest)
+    load = snapshot_of(found, one.topology, one.settings, one.cycle.at)
+    samples = CycleSamples.of(one.cycle.at, load.brokers, load.bundles.names, load.bundles.newest)
     pa.default_memory_pool().release_unused()
-    return found if np.isfinite(found.load).any() or np.isfinite(found.cpu).any() else None
+    return samples if np.isfinite(samples.load).any() or np.isfinite(samples.cpu).any() else None

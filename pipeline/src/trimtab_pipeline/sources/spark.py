@@ -12,39 +12,29 @@ import math
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import Future
-from functools import reduce
 from threading import Lock
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql import SparkSession
 
-from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, Retention, SourceUnavailableError, Topology
+from trimtab_pipeline.api import KEEP_A_DAY, PrometheusSettings, Retention, Topology
 from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.writer import HistoryWriter
-from trimtab_pipeline.prometheus.read_request import ReadRequest
-from trimtab_pipeline.prometheus.sample_reader import samples
 from trimtab_pipeline.prometheus.shard_reader import DRY_URL
-from trimtab_pipeline.sources.batch import Batch, PolicyCycle
 from trimtab_pipeline.sources.direct import DirectRunner
-from trimtab_pipeline.sources.measurement import Outcome, measure
+from trimtab_pipeline.sources.pipeline import Measurement, Outcome, measure
 from trimtab_pipeline.sources.policy import T, Wanted
+from trimtab_pipeline.sources.policy_cycle import PolicyCycle
 from trimtab_pipeline.sources.policy_sources import PolicySources
+from trimtab_pipeline.sources.shard_tasks import SparkShards
 from trimtab_pipeline.spark.outcomes import as_source_error, promised, settle
 from trimtab_pipeline.spark.session import Engine
 from trimtab_pipeline.spark.settings import SparkSettings
-from trimtab_pipeline.transform.brokers import expected_samples, joined
-from trimtab_pipeline.transform.frames import broker_load, bundle_load
-from trimtab_pipeline.transform.relations import STATE, table
 
 _COLLECT_EVERY = 5
 """Batches between garbage collections. Py4J's objects refer to themselves. So the JVM can drop their plans (5 MB per
 batch) only after a collection."""
-_SAMPLES_EACH, _TOPICS_EACH = 100, 10  # estimates: samples per broker, topics per bundle
-_MANY = 20_000  # rows; Spark generates code only for jobs with more
 _Waiting = tuple[Wanted[Any], Future[Any]]
 _NEVER = math.inf  # seconds: each measurement has a deadline of its own
 
@@ -111,10 +101,10 @@ class SparkRunner:
         return outcome
 
     def measured(self, session: SparkSession, due: Sequence[PolicyCycle], *, bundles: bool) -> dict[str, Outcome]:
-        """The result of `measurement.measure` on the session."""
+        """The result of `pipeline.measure` on the session."""
         self._engine.measure(session)
-        stages = SparkStages(session, self._engine.parallelism, reads_files=self._engine.reads_files)
-        return measure(due, stages, bundles=bundles)
+        logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs all traffic, credentials too
+        return measure(due, SparkShards(session, self._engine.parallelism), bundles=bundles)
 
     def _measure_waiting(self, session: SparkSession) -> None:
         """Make all waiting measurements, in the order of their turns. A batch has each name at most once."""
@@ -173,8 +163,9 @@ class SparkRunner:
 
 
 def _settle(wanted: Wanted[T], measured: Outcome, outcome: Future[T]) -> None:
-    if isinstance(measured, SourceUnavailableError):
-        settle(outcome.set_exception, measured)
+    if not isinstance(measured, Measurement):
+        wanted.failed()
+        settle(outcome.set_exception, as_source_error(measured))
         return
     try:
         settle(outcome.set_result, wanted.finished(measured))
@@ -207,65 +198,3 @@ def _dry_topology(brokers: int) -> Topology:
         moving_from=nothing,
         moving_share=np.empty(0),
     )
-
-
-_STATE = from_arrow_schema(STATE)
-
-
-class SparkStages:
-    """`Stages` on a session. reads_files: whether tasks see the files of this process."""
-
-    def __init__(self, session: SparkSession, parallelism: int, *, reads_files: bool) -> None:
-        self.parallelism = parallelism
-        self._session, self._reads_files = session, reads_files
-        logging.getLogger("py4j").setLevel(logging.WARNING)  # at DEBUG it logs all traffic, credentials too
-
-    def brokers(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
-        """See `Stages.brokers`."""
-        targets = [one.targets(shards) for one, shards in zip(batch.due, batch.shards, strict=True)]
-        expected = self._frame(expected_samples(pa.concat_tables(targets)))
-        read = samples(self._session, "brokers", reads, batch.secrets)
-        brokers = sum(len(rows) for rows in targets)
-        loads = self._collected(broker_load(read.unionAll(expected), self._cycles(batch)), brokers * _SAMPLES_EACH)
-        return pa.concat_tables(
-            joined(loads.filter(pc.equal(loads["policy"], one.name)), rows)
-            for one, rows in zip(batch.due, targets, strict=True)
-        )
-
-    def bundles(self, batch: Batch, reads: Sequence[ReadRequest], times: pa.Table) -> pa.Table:
-        """See `Stages.bundles`."""
-        read = samples(self._session, "bundles", reads, batch.secrets)
-        tables = [one.ranges.table(one.name) for one in batch.due if one.ranges is not None]
-        ranges = self._frame(pa.concat_tables(tables)) if tables else None
-        load = bundle_load(read, self._cycles(batch), self._frame(times), self._state(batch), ranges)
-        bundles = sum(len(one.topology.bundles) for one in batch.due)
-        return self._collected(load, bundles if ranges is None else bundles * _TOPICS_EACH)
-
-    def topics(self, batch: Batch, reads: Sequence[ReadRequest]) -> pa.Table:
-        """See `Stages.topics`."""
-        return self._collected(samples(self._session, "topics", reads, batch.secrets), 0)
-
-    def _collected(self, frame: DataFrame, rows: int) -> pa.Table:
-        """The result of a job on about `rows` rows. For few rows, compiling generated code costs more than it saves."""
-        many = rows > _MANY
-        self._session.conf.set("spark.sql.codegen.wholeStage", many)
-        self._session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if many else "NO_CODEGEN")
-        return frame.toArrow()
-
-    def _cycles(self, batch: Batch) -> DataFrame:
-        return self._frame(table(one.cycle for one in batch.due))
-
-    def _frame(self, rows: pa.Table) -> DataFrame:
-        # Spark Connect can't infer a schema without rows. PySpark 4.3 drops all rows behind an empty chunk.
-        return self._session.createDataFrame(rows.combine_chunks(), from_arrow_schema(rows.schema))
-
-    def _state(self, batch: Batch) -> DataFrame:
-        """The bundles' state after the last cycles: read from files if tasks see them, otherwise sent along."""
-        places = [one.last.bundles for one in batch.due if self._seen(one.last.bundles)]
-        sent = [one.state() for one in batch.due if not self._seen(one.last.bundles)]
-        frames = [self._session.read.schema(_STATE).parquet(*places)] if places else []
-        frames += [self._frame(pa.concat_tables(sent))] if sent else []
-        return reduce(DataFrame.unionAll, frames)
-
-    def _seen(self, state: str | pa.Table) -> bool:
-        return isinstance(state, str) and (self._reads_files or "://" in state)

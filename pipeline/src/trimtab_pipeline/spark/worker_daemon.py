@@ -12,7 +12,7 @@ import os
 from pyspark.daemon import manager
 
 _NO_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
-_MODULES = ("pandas", "pyspark.worker", "trimtab_pipeline.prometheus.sample_reader")  # PyArrow imports pandas later
+_MODULES = ("pandas", "pyspark.worker", "trimtab_pipeline.sources.shard_tasks")  # PyArrow imports pandas later
 
 
 def import_modules() -> None:

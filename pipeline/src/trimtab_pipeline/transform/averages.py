@@ -1,7 +1,5 @@
 """Computes the state of each bundle after a cycle from new samples and the last state.
 
-The rules are those of `sql/averages.sql`, in numpy.
-
 Averages are exponential in time. A sample that is `dt` seconds newer than the last one gets the weight
 ``alpha = 1 - exp(-dt / tau)``, so a missed cycle, a restart or another interval needs no special case. `dt` is the
 difference of the samples' timestamps: when Prometheus repeats its newest sample, the weight is 0. The first average is
@@ -30,22 +28,16 @@ from trimtab_strategies.usage import LONG_WINDOW, SHORT_WINDOW, UNSEEN
 
 
 def averaged(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:
-    """Bundles (`columns.BUNDLE_SAMPLES` without topics) and their last state -> `relations.BUNDLE_LOAD`.
+    """`relations.BUNDLE_SUMS` and the last state (`columns.BUNDLE_STATE`) -> `relations.BUNDLE_LOAD`.
 
-    All tables are those of one policy. times, state: `relations.POD_TIMES` and `relations.STATE`. A bundle that
-    was not measured keeps its averages for `cycle.horizon` seconds. Then it is dropped.
+    All tables are those of one policy. times: `relations.POD_TIMES`. A bundle that was not measured keeps its averages
+    for `cycle.horizon` seconds. Then it is dropped.
     """
-    measured = bundles["bundle"].is_valid()
-    others = bundles.filter(pc.invert(measured))
-    rest = filled(
-        BUNDLE_LOAD,
-        len(others),
-        {name: others[name] for name in ("policy", "pod", *TRAFFIC, "topics", "report")}
-        | {"sessions": pc.add(others["producers"], others["consumers"])},
-    )
-    return pa.concat_tables(
-        [_measured(bundles.filter(measured), times, state, cycle), _remembered(bundles, state, cycle), rest]
-    )
+    named = bundles["bundle"].is_valid()
+    outside = bundles.filter(pc.invert(named)).select(["topics", *TRAFFIC, "sessions"])
+    rest = filled(BUNDLE_LOAD, len(outside), {name: outside[name] for name in outside.column_names})
+    measured = _measured(bundles.filter(named), times, state, cycle)
+    return pa.concat_tables([measured, _remembered(bundles, state, cycle), rest])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +61,8 @@ def _measured(bundles: pa.Table, times: pa.Table, state: pa.Table, cycle: Cycle)
     good = np.isfinite(sample.sum(axis=1))
     short, long = by_samples(before, sample) if cycle.by_samples else by_time(before, sample, time, cycle)
     columns = {
-        **{name: bundles[name] for name in ("policy", "bundle", "pod", *TRAFFIC)},
-        "topics": pc.coalesce(bundles["topics"], last["topics"]),
-        "sessions": pc.coalesce(pc.add(bundles["producers"], bundles["consumers"]), last["sessions"]),
+        **{name: bundles[name] for name in ("bundle", "pod", *TRAFFIC)},
+        **{name: pc.coalesce(bundles[name], last[name]) for name in ("topics", "sessions")},
         "seen": pa.repeat(cycle.at, len(bundles)),
         "time": nullable(np.where(good, np.fmax(time, before.time), before.time)),
         "count": nullable(np.where(good, counted(before.count, LONG_WINDOW), before.count)),
@@ -105,8 +96,7 @@ def _remembered(bundles: pa.Table, state: pa.Table, cycle: Cycle) -> pa.Table:
         pc.greater_equal(state["seen"], cycle.at - cycle.horizon),
     )
     last = state.filter(kept)
-    names = [name for name in ("policy", *BUNDLE_STATE.names) if name not in TRAFFIC]
-    return filled(BUNDLE_LOAD, len(last), {name: last[name] for name in names})
+    return filled(BUNDLE_LOAD, len(last), {name: last[name] for name in BUNDLE_STATE.names if name not in TRAFFIC})
 
 
 def by_time(before: Before, sample: FloatArray, time: FloatArray, cycle: Cycle) -> tuple[FloatArray, FloatArray]:

@@ -1,18 +1,11 @@
-"""A row per broker of the topology: its signals, the limits that count, and the age of its samples.
-
-`broker_loads` has the same rules as `sql/brokers.sql`, in numpy. `joined` makes the same rows from the SQL's result.
-"""
+"""A row per broker of the topology: its signals, the limits that count, and the age of its samples."""
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trimtab_pipeline.columns import (
-    BROKER_SAMPLES,
     RESOURCES,
     SAMPLED_COVER,
     SAMPLED_INTERVAL,
@@ -22,7 +15,7 @@ from trimtab_pipeline.columns import (
     USAGE,
 )
 from trimtab_pipeline.transform.arrays import block, filled, floats, masked, nullable, positions
-from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS, Cycle
+from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS, SIGNALS, Cycle
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 
 _REPORTED = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
@@ -31,75 +24,19 @@ _COUNTERS = ("cpu", "network_in", "network_out")
 _PERCENT = 100.0
 
 
-def expected_samples(targets: pa.Table) -> pa.Table:
-    """`relations.TARGETS` -> `columns.BROKER_SAMPLES`: what is known about each pod before it is measured.
+def broker_loads(signals: pa.Table, targets: pa.Table, cycle: Cycle, *, answered: bool = True) -> pa.Table:
+    """`relations.SIGNALS` and `relations.TARGETS` -> `relations.BROKER_LOAD` without doubts.
 
-    The SQL rules read these rows together with the measured ones. A row of the kind ``expected`` stands for each
-    resource that a broker may have. Each other row has one value: a declared limit (``cpu_declared``), a time of the
-    last state (``last_traffic_time``), the start of the container (``started``), the ``shard``, or the number of
-    ``brokers`` that name the pod.
+    answered: whether the queries about these brokers got an answer.
     """
-    named = pc.binary_join_element_wise(targets["policy"], targets["pod"], "\n").to_numpy()
-    _, first, brokers = np.unique(named, return_index=True, return_counts=True)
-    rows = targets.take(pa.array(first))
-    known = {name: nullable(floats(rows, name)) for name in (*DECLARED, *_LAST.values(), "started", "shard")}
-    known["brokers"] = nullable(brokers.astype(np.float64))
-    nothing = nullable(np.full(len(rows), np.nan))
-    signals = [
-        *((name, "value", values) for name, values in known.items()),
-        *((name, "expected", nothing) for name in USAGE),
-    ]
-    return pa.concat_tables([_sampled(rows, *signal) for signal in signals])
-
-
-def _sampled(rows: pa.Table, signal: str, kind: str, values: pa.DoubleArray) -> pa.Table:
-    """One signal of each pod in `rows` of targets."""
-    names = {name: rows[name] for name in ("policy", "shard", "pod")}
-    same = {
-        name: pa.repeat(text, len(rows))
-        for name, text in (("signal", signal), ("kind", kind), ("part", ""), ("series", ""))
-    }
-    return filled(BROKER_SAMPLES, len(rows), names | same | {"value": values})
-
-
-def broker_loads(signals: pa.Table, targets: pa.Table, cycle: Cycle) -> pa.Table:
-    """`relations.SIGNALS` and `relations.TARGETS` of one policy -> `relations.BROKER_LOAD`, with ``doubt`` empty."""
-    told = [json.loads(text) for text in signals["report"].drop_null().to_pylist()]
-    failed = [report["shard"] for report in told if report["ok"] is False]
-    shard = targets["shard"].combine_chunks()
-    answered = ~np.asarray(pc.is_in(shard, value_set=pa.array(failed, pa.int32())))
     ours = _Signals(signals, targets)
-    present: BoolArray = answered & ~np.isnan(ours.values(USAGE)).all(axis=1)
     known = _known(ours, targets)
     known |= dict(zip(LIMITS, _limits(ours, targets, cycle).T, strict=True)) | {"age": _age(known, cycle.at)}
-    verdict = {"answered": pa.array(answered), "present": pa.array(present)}
-    return _with_reports(signals, targets, known, verdict)
-
-
-def joined(loads: pa.Table, targets: pa.Table) -> pa.Table:
-    """`relations.SIGNAL_LOADS` and `relations.TARGETS` of one policy -> `relations.BROKER_LOAD`: a row per broker."""
-    signals = _Signals(loads, targets)
-    known = _known(signals, targets) | {"age": signals.column("cpu", "age")}
-    known |= {limit: signals.column(name, "limit") for limit, name in zip(LIMITS, USAGE, strict=True)}
-    pods = loads.filter(pc.equal(loads["signal"], "cpu"))
-    row = pa.array(positions(targets["pod"], pods["pod"]))
-    return _with_reports(
-        loads, targets, known, {name: pods[name].take(row) for name in ("answered", "present", "doubt")}
-    )
-
-
-def _with_reports(
-    rows: pa.Table, targets: pa.Table, known: dict[str, FloatArray], verdict: dict[str, pa.Array]
-) -> pa.Table:
-    """`relations.BROKER_LOAD` of the brokers in `targets`, and of the reports among the `rows`."""
-    reports = rows.filter(rows["report"].is_valid())
-    shards = [json.loads(text)["shard"] for text in reports["report"].to_pylist()]
-    end = {"policy": reports["policy"], "shard": pa.array(shards, pa.int32()), "report": reports["report"]}
-    columns = {name: targets[name] for name in ("policy", "shard", "broker", "pod", "started")}
+    present: BoolArray = np.asarray(~np.isnan(ours.values(USAGE)).all(axis=1)) & np.array(answered)
+    columns = {name: targets[name] for name in ("shard", "broker", "pod", "started")}
     columns |= {name: nullable(column) for name, column in known.items()}
-    return pa.concat_tables(
-        [filled(BROKER_LOAD, len(targets), columns | verdict), filled(BROKER_LOAD, len(reports), end)]
-    )
+    verdict = {"answered": pa.repeat(answered, len(targets)), "present": pa.array(present)}
+    return filled(BROKER_LOAD, len(targets), columns | verdict)
 
 
 class _Signals:
@@ -110,8 +47,15 @@ class _Signals:
     """
 
     def __init__(self, signals: pa.Table, targets: pa.Table) -> None:
-        self._of = {name: signals.filter(pc.equal(signals["signal"], name)) for name in _WANTED}
-        self._pods = targets["pod"]
+        pods = signals["pod"].unique()
+        place = positions(signals["signal"], pa.array(_WANTED, pa.string()))
+        cells = positions(signals["pod"], pods)[place >= 0], place[place >= 0]
+        row = positions(targets["pod"], pods)
+        self._columns: dict[str, FloatArray] = {}
+        for name in SIGNALS.names[2:]:
+            grid = np.full((len(pods) + 1, len(_WANTED)), np.nan)  # the last row is for pods without signals
+            grid[cells] = floats(signals, name)[place >= 0]
+            self._columns[name] = grid[row]
 
     def column(self, signal: str, name: str = "value") -> FloatArray:
         """(n,) column `name` of `signal`, NaN if unknown."""
@@ -131,10 +75,8 @@ class _Signals:
         return highest
 
     def _column(self, signal: str, name: str) -> FloatArray:
-        if signal not in self._of:
-            return np.full(len(self._pods), np.nan)
-        table = self._of[signal]
-        return np.append(floats(table, name), np.nan)[positions(self._pods, table["pod"])]
+        columns = self._columns[name]
+        return columns[:, _WANTED.index(signal)] if signal in _WANTED else np.full(len(columns), np.nan)
 
 
 _WANTED = (*RESOURCES, *TRAFFIC, *TIMES, "ahead")

@@ -1,6 +1,6 @@
 """Computes values from raw samples: the newest value of a gauge, the rate of a counter, and the time that was covered.
 
-The rules are those of `sql/rates.sql`, in numpy. `rate()` of PromQL divides by the whole window, even if only part of
+`rate()` of PromQL divides by the whole window, even if only part of
 it has samples. A broker whose samples stop or restart then looks idle. Here an increase is divided by the time that the
 samples cover, and that time is reported.
 
@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trimtab_pipeline.transform.arrays import filled, floats, masked, nullable, texts
 from trimtab_pipeline.transform.relations import SIGNALS, Cycle
@@ -49,15 +48,11 @@ Columns = dict[str, Any]
 
 
 def broker_signals(samples: pa.Table, cycle: Cycle) -> pa.Table:
-    """`columns.BROKER_SAMPLES` of one policy -> `relations.SIGNALS`, with the reports of the shards."""
-    told = samples["report"].is_valid()
-    reports, points = samples.filter(told), samples.filter(pc.invert(told))
-    end = filled(SIGNALS, len(reports), {"policy": reports["policy"], "report": reports["report"]})
-    if not len(points):
-        return end
-    keys = _Keys(points)
-    parts = _counted_parts(_measured(_series(keys, points, cycle), keys, cycle), keys)
-    return pa.concat_tables([_signals(_shown(parts, keys), keys, cycle.policy), end])
+    """`columns.BROKER_SAMPLES` of one or more shards, without reports -> `relations.SIGNALS`."""
+    if not len(samples):
+        return SIGNALS.empty_table()
+    keys = _Keys(samples)
+    return _signals(_shown(_counted_parts(_measured(_series(keys, samples, cycle), keys, cycle), keys), keys), keys)
 
 
 class _Keys:
@@ -204,7 +199,7 @@ def _shown(parts: Columns, keys: _Keys) -> Columns:
     return _taken(parts, np.flatnonzero(current))
 
 
-def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:
+def _signals(parts: Columns, keys: _Keys) -> pa.Table:
     """`relations.SIGNALS`, whose values are the sums of the parts."""
     code, kind = parts["code"], keys.texts("kind", parts["code"])
     each, raw, counter = _Groups(keys.upto("signal", code)), np.isin(kind, _RAW), kind == "counter"
@@ -219,7 +214,6 @@ def _signals(parts: Columns, keys: _Keys, policy: str) -> pa.Table:
         "copies": each.high(masked(parts["copies"], raw)),
     }
     named = {name: texts(keys.texts(name, code[each.begin])) for name in ("pod", "signal")}
-    named["policy"] = pa.repeat(policy, len(each.begin))
     return filled(SIGNALS, len(each.begin), named | {name: nullable(column) for name, column in columns.items()})
 
 

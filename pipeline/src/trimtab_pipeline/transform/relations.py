@@ -1,18 +1,14 @@
-"""The relations (tables) that the stages of the pipeline exchange, with the names that they have in the SQL texts.
-
-`Cycle` is a row of `CYCLES`: the settings and the time of a policy's cycle.
-"""
+"""The relations (tables) that the stages of the pipeline exchange, each of one policy, and the settings of a cycle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, USAGE
+from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, TRAFFIC, USAGE
 
 LIMITS = tuple(f"limit_{name}" for name in USAGE)
 """For each resource in `USAGE`: the limit that counts as 100 %, null if unknown."""
@@ -24,106 +20,68 @@ def _fields(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, kind) for name in names]
 
 
-CYCLES = pa.schema(
-    [
-        ("policy", pa.string()),
-        *_fields(pa.float64(), "at", "window", "max_age", "short_tau", "long_tau"),
-        ("by_samples", pa.bool_()),
-        *_fields(pa.float64(), "above_limit", "max_resets", "max_clock_skew", "min_samples", "nic_speed"),
-        ("percent", pa.bool_()),
-        ("horizon", pa.float64()),
-    ]
-)
-"""``cycles``: a row per policy that is due, as in `Cycle`."""
-
 TARGETS = pa.schema(
     [
-        ("policy", pa.string()),
         ("shard", pa.int32()),
         *_fields(pa.string(), "broker", "pod"),
         *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time", "started"),
     ]
 )
-"""``targets``: a row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
+"""A row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
 (epoch s) in the last state, null if unknown or older than the horizon. ``started``: when the newest container of the
 pod started (epoch s), null if unknown."""
 
 SIGNALS = pa.schema(
     [
-        *_fields(pa.string(), "policy", "pod", "signal"),
+        *_fields(pa.string(), "pod", "signal"),
         *_fields(pa.float64(), "value", "time", "interval", "cover", "samples", "resets", "copies"),
-        ("report", pa.string()),
     ]
 )
-"""``signals``: a row per policy, pod and signal, and the reports of the shards.
+"""A row per pod and signal.
 
 ``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest time
 between samples (s) if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number
 in the window. ``resets``: number in the window, null for a gauge. ``copies``: number of series of the same part."""
 
-SIGNAL_LOADS = pa.schema(
-    [
-        *SIGNALS.remove(SIGNALS.get_field_index("report")),
-        *_fields(pa.float64(), "limit", "age"),
-        *_fields(pa.bool_(), "answered", "present"),
-        *_fields(pa.string(), "doubt", "report"),
-    ]
-)
-"""``loads``: the signals of the pods of a topology, and the reports of the shards.
-
-``limit``: of a resource in `USAGE`, the value that counts as 100 %, or null. ``age`` to ``doubt``: of the pod, as
-in `BROKER_LOAD`. Between ``brokers.sql`` and ``trust.sql`` the rows also have ``known`` (all values of the pod by
-signal), ``is_usage`` (whether the signal is a resource in `USAGE`) and ``all_resets`` (the most resets of CPU or
-network)."""
-
 BROKER_LOAD = pa.schema(
     [
-        ("policy", pa.string()),
         ("shard", pa.int32()),
         ("broker", pa.string()),
         *BROKER_STATE,
         *_fields(pa.float64(), *LIMITS, "age", "started"),
         *_fields(pa.bool_(), "answered", "present"),
-        *_fields(pa.string(), "doubt", "report"),
+        ("doubts", pa.list_(pa.string())),
+        ("doubt", pa.string()),
     ]
 )
-"""A row per broker of a topology, and the reports of the shards.
+"""A row per broker of a topology.
 
 ``age``: seconds since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
 unknown. ``started``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether any of its
-resources is measured. ``doubt``: code of `trust`, null if the broker is trusted."""
+resources is measured. ``doubts``: codes of `trust`, the most important first. ``doubt``: the first of them that counts,
+null if the broker is trusted."""
 
-RANGES = pa.schema(
+BUNDLE_SUMS = pa.schema(
     [
-        *_fields(pa.string(), "policy", "namespace"),
-        *_fields(pa.int32(), "cell", "cells"),
-        *_fields(pa.int64(), "lower", "upper"),
-        *_fields(pa.string(), "bundle", "owner"),
+        *_fields(pa.string(), "bundle", "pod"),
+        *_fields(pa.float64(), *TRAFFIC, "topics", "sessions"),
+        ("summed", pa.bool_()),
     ]
 )
-"""``ranges``: a row for each bundle and each cell of the hash ring that it touches.
+"""A row per bundle and pod that reports it: msg/s, bytes/s, numbers of topics and clients.
 
-A namespace's ring has ``cells`` equal cells. ``lower``, ``upper``: first hash of the bundle, and first hash after it.
-``owner``: pod that should own it, or null."""
+``summed``: whether the row is the sum of topics, not the bundle's own metrics. ``pod``: empty if the bundle is idle. A
+row without bundle and pod adds up the topics outside all bundles."""
 
 POD_TIMES = pa.schema(
-    [
-        ("policy", pa.string()),
-        ("shard", pa.int32()),
-        ("pod", pa.string()),
-        ("traffic_time", pa.float64()),
-        ("young", pa.bool_()),
-    ]
+    [("shard", pa.int32()), ("pod", pa.string()), ("traffic_time", pa.float64()), ("young", pa.bool_())]
 )
-"""``times``: a row per pod. ``traffic_time``: epoch s of its newest traffic sample; if null, the cycle's time counts.
-``young``: whether its metrics are recent. If they are not, a bundle without a topic need not be idle."""
+"""A row per pod. ``traffic_time``: epoch s of its newest traffic sample; if null, the cycle's time counts. ``young``:
+whether its metrics are recent. If they are not, a bundle without a topic need not be idle."""
 
-STATE = pa.schema([("policy", pa.string()), *BUNDLE_STATE])
-"""``state``: the bundles of each policy after its last cycle."""
-
-BUNDLE_LOAD = pa.schema([("policy", pa.string()), *BUNDLE_STATE, ("report", pa.string())])
-"""The bundles after a cycle, and the reports of the shards. In a row without bundle and report, ``topics`` is the
-number of topics outside all bundles."""
+BUNDLE_LOAD = BUNDLE_STATE
+"""The bundles after a cycle, the measured ones first. In a row without bundle, ``topics`` is the number of topics
+outside all bundles."""
 
 
 _HORIZON = 3.0  # multiple of the long time constant; older states no longer matter
@@ -177,8 +135,3 @@ class Cycle:
 def horizon(long_tau: float) -> float:
     """Seconds after which a state, or a bundle that is no longer measured, is dropped."""
     return _HORIZON * long_tau
-
-
-def table(cycles: Iterable[Cycle]) -> pa.Table:
-    """The relation `CYCLES` of these cycles."""
-    return pa.Table.from_pylist([asdict(cycle) for cycle in cycles], CYCLES)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
-
-import pyarrow as pa
 
 from trimtab_pipeline.api import SourceMisconfiguredError, SourceUnavailableError
 from trimtab_strategies.model import counted
 
+Report = Mapping[str, Any]
+"""What a shard reported about one read."""
 _TOPICS = "topics of hot bundles are not measured"
 
 
@@ -20,27 +19,26 @@ _TOPICS = "topics of hot bundles are not measured"
 class ShardReports:
     """The reports of all shards. shards: the pods of each shard."""
 
-    reports: tuple[Mapping[str, Any], ...] = ()
+    reports: tuple[Report, ...] = ()
     shards: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
-    def of(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
-        """The reports in the columns ``report`` of `tables`, in the order of the shards. Raises as `checked` does."""
-        return cls.read(shards, *tables).checked()
+    def of(cls, shards: Sequence[Sequence[str]], reports: Iterable[Report]) -> Self:
+        """These reports, if something was measured.
 
-    @classmethod
-    def read(cls, shards: Sequence[Sequence[str]], *tables: pa.Table) -> Self:
-        """As `of`, but without the check."""
-        told = [json.loads(text) for table in tables for text in table["report"].drop_null().to_pylist()]
-        told.sort(key=lambda report: int(report["shard"]))
-        return cls(tuple(told), tuple(tuple(pods) for pods in shards))
+        Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
+        shard answered all of its reads.
+        """
+        found = cls(tuple(reports), tuple(tuple(pods) for pods in shards))
+        if wrong := [report["error"] for report in found.reports if report.get("misconfigured")]:
+            raise SourceMisconfiguredError(wrong[0])
+        if found.reports and len(found.failed_shards) == len(found.shards):
+            failed = next(report["error"] for report in found.reports if not report["ok"])
+            raise SourceUnavailableError(f"nothing could be measured: {failed}")
+        return found
 
-    def joined(self, later: ShardReports) -> Self:
-        """These reports, and those of a later read of the same shards. Raises as `checked` does."""
-        return replace(self, reports=(*self.reports, *later.reports)).checked()
-
-    def with_topics(self, later: ShardReports) -> Self:
-        """These reports, and `later`, the reports of a read of the topics of hot bundles.
+    def with_topics(self, later: Iterable[Report]) -> Self:
+        """These reports, and `later`, those of a read of the topics of hot bundles.
 
         Errors in `later` become notes, because topics are optional.
         """
@@ -51,22 +49,9 @@ class ShardReports:
                 "dropped": {},  # no load depends on them
                 "notes": [*report["notes"], *([f"{_TOPICS}: {report['error']}"] if report["error"] else [])],
             }
-            for report in later.reports
+            for report in later
         ]
         return replace(self, reports=(*self.reports, *told))
-
-    def checked(self) -> Self:
-        """These reports, if something was measured.
-
-        Raises `SourceMisconfiguredError` when a query of a user can't be used, and `SourceUnavailableError` when no
-        shard answered all of its reads.
-        """
-        if wrong := [report["error"] for report in self.reports if report.get("misconfigured")]:
-            raise SourceMisconfiguredError(wrong[0])
-        failed = [report["error"] for report in self.reports if not report["ok"]]
-        if self.reports and len(self.failed_shards) == len(self.shards):
-            raise SourceUnavailableError(f"nothing could be measured: {failed[0]}")
-        return self
 
     @property
     def failed_shards(self) -> set[int]:
@@ -125,7 +110,10 @@ class ShardReports:
     @property
     def seconds(self) -> float:
         """Seconds that the slowest shard spent on HTTP and parsing."""
-        return max((float(report.get("seconds") or 0.0) for report in self.reports), default=0.0)
+        spent = defaultdict[int, float](float)
+        for report in self.reports:
+            spent[report["shard"]] += report.get("seconds") or 0.0
+        return max(spent.values(), default=0.0)
 
 
 def _span(pods: tuple[str, ...]) -> str:

@@ -28,9 +28,7 @@ NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
 """No topics of hot bundles."""
 
 
-def targets(
-    policy: str, topology: Topology, shards: Sequence[Sequence[str]], last: pa.Table, not_before: float
-) -> pa.Table:
+def targets(topology: Topology, shards: Sequence[Sequence[str]], last: pa.Table, not_before: float) -> pa.Table:
     """`relations.TARGETS` of the brokers in `topology`.
 
     shards: the pods of each shard. last: `columns.BROKER_STATE` of the last cycle. A pod's times in `last` do not
@@ -41,7 +39,6 @@ def targets(
     times = np.append(block(last, ("resource_time", "traffic_time")), [[np.nan] * 2], axis=0)[row]
     times[~(np.fmax.reduce(times, axis=1) >= not_before)] = np.nan
     columns = {
-        "policy": pa.repeat(policy, len(topology.pods)),
         "shard": pa.array([shard.get(pod) for pod in topology.pods], pa.int32()),
         "broker": pa.array(topology.brokers, pa.string()),
         "pod": pa.array(topology.pods, pa.string()),
@@ -62,7 +59,7 @@ def pod_times(brokers: pa.Table, settings: PrometheusSettings, at: float) -> pa.
     reports = ~np.isnan(block(rows, TRAFFIC)).all(axis=1)
     time = np.where(reports, floats(rows, "traffic_time"), np.nan)
     columns = {
-        **{name: rows[name] for name in ("policy", "shard", "pod")},
+        **{name: rows[name] for name in ("shard", "pod")},
         "traffic_time": nullable(np.full(len(rows), np.nan) if settings.bundle_metrics == "statistics" else time),
         "young": pa.array(time >= at - settings.max_age),
     }
@@ -132,7 +129,7 @@ def broker_state(brokers: pa.Table) -> pa.Table:
 
 def _row_per_pod(brokers: pa.Table) -> pa.Table:
     """The rows of brokers with a pod; the first one of those that share a pod."""
-    rows = brokers.filter(pc.and_(brokers["broker"].is_valid(), pc.not_equal(brokers["pod"], "")))
+    rows = brokers.filter(pc.not_equal(brokers["pod"], ""))
     return rows.take(pa.array(np.unique(positions(rows["pod"], rows["pod"]))))
 
 
@@ -199,8 +196,8 @@ def _bundles(
     table: pa.Table, topology: Topology, settings: PrometheusSettings, at: float, dropped: Counter[str]
 ) -> tuple[Bundles, int]:
     """The bundles, and how many of them were not measured. Values that are too old become unknown."""
-    outside = table.filter(pc.and_(table["bundle"].is_null(), table["report"].is_null()))
-    table = table.filter(table["bundle"].is_valid())
+    named = table["bundle"].is_valid()
+    outside, table = table.filter(pc.invert(named)), table.filter(named)
     row = positions(pa.array(topology.bundles, pa.string()), table["bundle"])
     seen, time = _values(table, ("seen", "time"), row).T
     counts, rates = _values(table, ("topics", "sessions"), row), _values(table, TRAFFIC, row)

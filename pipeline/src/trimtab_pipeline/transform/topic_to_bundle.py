@@ -1,7 +1,6 @@
 """Finds the bundle of each topic by the hash ranges of all bundles.
 
-On Spark the ranges are a table: `sql/topics.sql` joins it with the topics. Without Spark `HashRanges.place` does the
-same. Names are parsed by Arrow; only CRC-32 runs in Python, with one call of `zlib` per name.
+Names are parsed by Arrow; only CRC-32 runs in Python, with one call of `zlib` per name.
 
 Pulsar hashes the UTF-8 bytes of the whole name with CRC-32: the broker's class ``ConsistentHashingTopicBundleAssigner``
 (package ``org.apache.pulsar.common.naming``) takes ``TopicName.toString()``. A segment of a scalable topic (Pulsar 5,
@@ -13,25 +12,26 @@ broker serves it as a topic.
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trimtab_pipeline.api import Topology
-from trimtab_pipeline.transform.relations import RANGES
 from trimtab_strategies.hash_ring import LAST_HASH, BundleName, InvalidBundleNameError, parse_bundle
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 
 DOMAINS = "((non-)?persistent://|segment://)"
 """What a topic's name begins with, as a regular expression."""
-_NAME = (
-    r"(?s)\A(?:(?:non-)?persistent://(?P<namespace>[^/]+/[^/]+)/[^/]+"
+_BEGIN = (
+    r"(?s)\A(?:(?:non-)?persistent://(?P<namespace>[^/]+/[^/]+)"
     r"|segment://(?P<of_segment>[^/]+/[^/]+)/.+/[0-9a-f]+-[0-9a-f]+-[0-9]+)\z"
 )
 
@@ -44,6 +44,7 @@ class HashRanges:
     namespace, owner: (b,) row of the namespace; row of the pod that should own it, or -1.
     lower, upper: (b,) first hash of the bundle, and first hash after it.
     row: (b,) position among the names that `of` was called with.
+    derived: what was computed from the bounds. Copies with the same bounds share it.
     """
 
     namespaces: tuple[str, ...]
@@ -53,6 +54,7 @@ class HashRanges:
     row: IntArray
     pods: tuple[str, ...] = ()
     owner: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    derived: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def of(cls, bundles: Sequence[str]) -> Self:
@@ -76,7 +78,7 @@ class HashRanges:
             return found
         rows = _without_overlaps(key, end, found.owner < 0)
         columns = ("namespace", "lower", "upper", "row", "owner")
-        return replace(found, **{name: getattr(found, name)[rows] for name in columns})
+        return replace(found, derived={}, **{name: getattr(found, name)[rows] for name in columns})
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -86,40 +88,45 @@ class HashRanges:
         columns = (column[rows].tolist() for column in (self.namespace, self.lower, self.upper))
         return [str(BundleName(self.namespaces[n], lower, upper)) for n, lower, upper in zip(*columns, strict=True)]
 
+    @property
+    def labels(self) -> pa.StringArray:
+        """(b,) full names of all bundles."""
+        if "labels" not in self.derived:
+            self.derived["labels"] = pa.array(self.names(np.arange(len(self))), pa.string())
+        return self.derived["labels"]
+
+    @property
+    def packed(self) -> bytes:
+        """The bounds on their way to the tasks: pickled and compressed, without owners."""
+        if "packed" not in self.derived:
+            bounds = self.namespace.astype(np.int32), self.lower.astype(np.uint32), self.upper.astype(np.uint32)
+            self.derived["packed"] = zlib.compress(pickle.dumps((self.namespaces, *bounds)), 1)
+        packed: bytes = self.derived["packed"]
+        return packed
+
+    @staticmethod
+    @lru_cache(maxsize=8)  # policies; a worker of Spark gets the same bounds in every cycle
+    def unpacked(content: bytes) -> HashRanges:
+        """The ranges of these bounds (`packed`), without owners."""
+        namespaces, *bounds = pickle.loads(zlib.decompress(content))  # noqa: S301  (our own driver packed it)
+        namespace, lower, upper = (bound.astype(np.int64) for bound in bounds)
+        return HashRanges(namespaces, namespace, lower, upper, np.arange(len(lower)), (), np.full(len(lower), -1))
+
     def place(self, topics: pa.StringArray) -> tuple[IntArray, IntArray]:
         """(t,) row of each topic's bundle, -1 if it is none of these; (t,) place of each topic on its ring.
 
         The hash 0xffffffff belongs to the last bundle, as in `trimtab_strategies.hash_ring.find_bundle`.
         """
         hashes = crc32(topics)
-        space = np.asarray(pc.fill_null(pc.index_in(namespaces_of(topics), pa.array(self.namespaces, pa.string())), -1))
+        spaces = _namespaces(topics)
+        known = pc.fill_null(pc.index_in(spaces.dictionary, pa.array(self.namespaces, pa.string())), -1)
+        space = np.append(known, -1)[pc.fill_null(spaces.indices, -1)]
         key = (space.astype(np.int64) << 32) | np.minimum(hashes, LAST_HASH - 1)
         at = np.searchsorted((self.namespace << 32) | self.lower, key, side="right") - 1
         fits = (space >= 0) & (at >= 0)
         at = np.maximum(at, 0)
         fits &= key < ((self.namespace << 32) | self.upper)[at] if len(self) else False
         return np.where(fits, at, -1), hashes
-
-    def table(self, policy: str) -> pa.Table:
-        """`relations.RANGES`: a row per bundle and cell. A ring has at least as many cells as bundles, a power of 2."""
-        cells = _power_of_two(np.bincount(self.namespace, minlength=len(self.namespaces)))[self.namespace]
-        first, last = (bound * cells >> 32 for bound in (self.lower, self.upper - 1))
-        count = last - first + 1
-        row = np.repeat(np.arange(len(self)), count)
-        cell = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        spaces, pods = (pa.array(names, pa.string()) for names in (self.namespaces, self.pods))
-        owner = pa.array(self.owner, mask=self.owner < 0)
-        columns = {
-            "policy": pa.repeat(policy, len(row)),
-            "namespace": spaces.take(pa.array(self.namespace[row])),
-            "cell": pa.array(cell, pa.int32()),
-            "cells": pa.array(cells[row], pa.int32()),
-            "lower": pa.array(self.lower[row], pa.int64()),
-            "upper": pa.array(self.upper[row], pa.int64()),
-            "bundle": pa.array(self.names(np.arange(len(self))), pa.string()).take(pa.array(row)),
-            "owner": pods.take(owner).take(pa.array(row)),
-        }
-        return pa.table(columns, schema=RANGES)
 
 
 class Summing:
@@ -166,9 +173,22 @@ def crc32(names: pa.StringArray) -> IntArray:
 
 def namespaces_of(topics: pa.StringArray) -> pa.StringArray:
     """``tenant/namespace`` of each topic; empty for names of other kinds, also V1 names (four parts)."""
-    parts = pc.extract_regex(topics, _NAME)
-    found = pc.binary_join_element_wise(pc.struct_field(parts, 0), pc.struct_field(parts, 1), "")
-    return pc.fill_null(found, "")
+    return pc.fill_null(_namespaces(topics).dictionary_decode(), "")
+
+
+def _namespaces(topics: pa.StringArray) -> pa.DictionaryArray:
+    """``tenant/namespace`` of each topic, null for names of other kinds.
+
+    A regular expression takes as long as everything else. So it parses only the different beginnings of the names, up
+    to their last slash, and of segments the whole names.
+    """
+    segments = pc.starts_with(topics, "segment://")
+    texts = pc.if_else(segments, topics, pc.list_element(pc.split_pattern(topics, "/", max_splits=1, reverse=True), 0))
+    begins = pc.if_else(pc.ends_with(topics, "/"), None, texts).dictionary_encode()
+    parts = pc.extract_regex(begins.dictionary, _BEGIN)
+    of_topic, of_segment = (pc.struct_field(parts, group) for group in (0, 1))
+    found = pc.if_else(pc.equal(of_topic, ""), of_segment, of_topic)
+    return pa.DictionaryArray.from_arrays(begins.indices, found)
 
 
 def _without_overlaps(begin: IntArray, end: IntArray, last: BoolArray) -> IntArray:
@@ -179,9 +199,3 @@ def _without_overlaps(begin: IntArray, end: IntArray, last: BoolArray) -> IntArr
         if not at or end[kept[at - 1][1]] <= begin[row]:
             kept.insert(at, (int(begin[row]), row))
     return np.array([row for _, row in kept], np.int64)
-
-
-def _power_of_two(counts: IntArray) -> IntArray:
-    """The lowest power of 2 that is not less than each count."""
-    powers: IntArray = 1 << np.ceil(np.log2(np.maximum(counts, 1))).astype(np.int64)
-    return powers

@@ -1,96 +1,60 @@
-"""Adds up topics to bundles, finds idle bundles, and selects the hottest bundles.
-
-`summed` has the same rules as `sql/topics.sql`, in numpy.
-"""
+"""Adds up topics to bundles, finds idle bundles, and selects the hottest bundles."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trimtab_pipeline.columns import BUNDLE_SAMPLES, INSIDE, TRAFFIC
+from trimtab_pipeline.columns import INSIDE, TRAFFIC
 from trimtab_pipeline.transform.arrays import filled
+from trimtab_pipeline.transform.relations import BUNDLE_SUMS
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 
-LOAD = (*TRAFFIC, "producers", "consumers")
-"""Columns of a topic's load."""
 
+def bundle_sums(samples: pa.Table, ranges: HashRanges | None) -> pa.Table:
+    """`columns.BUNDLE_SAMPLES` of a shard, without its report -> `relations.BUNDLE_SUMS`.
 
-def summed(bundle_samples: pa.Table, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Add up the topics of each bundle of one policy. Takes and returns `columns.BUNDLE_SAMPLES`.
-
-    Rows of bundles stay as they are, and so do the reports of the shards. times: `relations.POD_TIMES`. If no pod
-    reports a bundle, although the pod of its owner reports every topic that it serves, the bundle is idle: it gets a
-    row of zeros. A shard with topics outside all bundles has one row without bundle and pod; ``topics`` of this row is
-    the number of these topics.
+    Rows of bundles stay as they are. Topics are added up by bundle and pod; ranges: None if there are none.
     """
-    is_topic = bundle_samples["topic"].is_valid()
-    topics, others = bundle_samples.filter(is_topic), bundle_samples.filter(pc.invert(is_topic))
-    rows, _ = ranges.place(topics["topic"].combine_chunks())
-    sums = _sums(topics, rows, ranges)
-    reported = pa.concat_tables([sums, others])["bundle"]
-    return pa.concat_tables([sums, others, _idle(topics, others, reported, ranges, times)])
+    is_topic = samples["topic"].is_valid()
+    topics, own = samples.filter(is_topic), samples.filter(pc.invert(is_topic))
+    columns = {name: own[name] for name in ("bundle", "pod", *TRAFFIC, "topics")}
+    columns |= {"sessions": pc.add(own["producers"], own["consumers"]), "summed": pa.array(np.zeros(len(own), bool))}
+    sums = [filled(BUNDLE_SUMS, len(own), columns)]
+    return pa.concat_tables(sums if ranges is None else [_sums(topics, ranges), *sums])
 
 
-def _sums(topics: pa.Table, rows: IntArray, ranges: HashRanges) -> pa.Table:
-    """The topics in each bundle on each pod, added up. rows: row of each topic's bundle in `ranges`, -1 for none."""
-    names = pa.array(ranges.names(np.arange(len(ranges))), pa.string())
-    inside = pa.array(rows >= 0)
-    keys = {
-        "bundle": names.take(pa.array(rows, mask=rows < 0)),
-        "pod": pc.if_else(inside, topics["pod"], None),
-    }
-    columns = {name: pc.fill_null(topics[name], 0.0) for name in LOAD}
-    by = [*(topics.select(["policy", "shard"]).columns), *keys.values()]
-    table = pa.table([*by, *columns.values()], names=["policy", "shard", *keys, *LOAD])
-    how = [*((name, "sum") for name in LOAD), ([], "count_all")]
-    grouped = table.group_by(["policy", "shard", *keys], use_threads=False).aggregate(how)
-    sums = {name: grouped[f"{name}_sum"] for name in LOAD}
-    counts = {"topics": grouped["count_all"].cast(pa.float64())}
-    return filled(
-        BUNDLE_SAMPLES, len(grouped), {name: grouped[name] for name in ("policy", "shard", *keys)} | sums | counts
-    )
+def _sums(topics: pa.Table, ranges: HashRanges) -> pa.Table:
+    """The topics in each bundle on each pod, added up."""
+    row, _ = ranges.place(topics["topic"].combine_chunks())
+    pods = topics["pod"].combine_chunks().dictionary_encode()
+    known = {name: pc.fill_null(topics[name], 0.0) for name in (*TRAFFIC, "producers", "consumers")}
+    load = {name: known[name] for name in TRAFFIC} | {"sessions": pc.add(known["producers"], known["consumers"])}
+    keys = {"row": pa.array(row), "pod": pa.array(np.where(row < 0, -1, pods.indices.to_numpy()))}
+    sums = [*((name, "sum") for name in load), ([], "count_all")]
+    found = pa.table(keys | load).group_by(list(keys), use_threads=False).aggregate(sums)
+    row, pod = (pa.array(found[key].to_numpy(), mask=found[key].to_numpy() < 0) for key in keys)
+    columns = {"bundle": ranges.labels.take(row), "pod": pods.dictionary.take(pod)}
+    columns |= {name: found[f"{name}_sum"] for name in load} | {"topics": found["count_all"].cast(pa.float64())}
+    return filled(BUNDLE_SUMS, len(found), columns | {"summed": pa.array(np.ones(len(found), bool))})
 
 
-def _idle(topics: pa.Table, others: pa.Table, reported: pa.Array, ranges: HashRanges, times: pa.Table) -> pa.Table:
-    """Bundles without a topic: no pod reports them, although the pod of their owner reports every topic it serves.
+def idle_bundles(sums: pa.Table, ranges: HashRanges, complete: Collection[str]) -> pa.Table:
+    """`relations.BUNDLE_SUMS` of the bundles without a topic. sums: those of all shards.
 
-    Their column ``pod`` is an empty text, because no pod reports them.
+    complete: the pods that are known to report every topic that they serve. If such a pod should own a bundle, and no
+    pod reports the bundle, then it is idle.
     """
-    complete = _complete(topics, others, times)
-    pods = pa.array(ranges.pods, pa.string())
-    ours = np.isin(ranges.owner, np.flatnonzero(pc.is_in(pods, value_set=complete["pod"])))
-    rows = np.flatnonzero(ours)
-    names = pa.array(ranges.names(rows), pa.string())
-    new = pc.invert(pc.is_in(names, value_set=reported))
-    names, owner = names.filter(new), pods.take(pa.array(ranges.owner[rows])).filter(new)
-    shard = complete["shard"].take(pc.index_in(owner, value_set=complete["pod"]))
-    zeros = {name: pa.array(np.zeros(len(names))) for name in (*LOAD, "topics")}
-    keys = {"bundle": names, "shard": shard, "pod": pa.repeat("", len(names))}
-    policy = {"policy": pa.repeat(times["policy"][0], len(names))} if len(names) else {}
-    return filled(BUNDLE_SAMPLES, len(names), keys | policy | zeros)
-
-
-def _complete(topics: pa.Table, others: pa.Table, times: pa.Table) -> pa.Table:
-    """The `times` of pods that are known to report all of their topics.
-
-    If statistics are the source, these are the pods whose statistics were read. Otherwise they are the pods with recent
-    metrics, in shards that report at least one topic. If a shard reports no topic, perhaps its brokers do not export
-    metrics of topics.
-    """
-    told = [json.loads(text) for text in others["report"].drop_null().to_pylist()]
-    read = {report["shard"]: report["answered"] for report in told if report.get("answered") is not None}
-    busy = set(topics["shard"].unique().to_pylist()) - set(read)
-    keep = [
-        row["pod"] in read[row["shard"]] if row["shard"] in read else bool(row["young"]) and row["shard"] in busy
-        for row in times.to_pylist()
-    ]
-    return times.filter(pa.array(keep, pa.bool_()))
+    ours = np.isin(ranges.owner, [number for number, pod in enumerate(ranges.pods) if pod in complete])
+    names = ranges.labels.filter(pa.array(ours))
+    names = names.filter(pc.invert(pc.is_in(names, value_set=sums["bundle"])))
+    columns = {name: pa.repeat(0.0, len(names)) for name in (*TRAFFIC, "topics", "sessions")}
+    columns |= {"bundle": names, "pod": pa.repeat("", len(names)), "summed": pa.array(np.zeros(len(names), bool))}
+    return filled(BUNDLE_SUMS, len(names), columns)
 
 
 def topics_inside(topics: pa.Table, ranges: HashRanges) -> pa.Table:

@@ -1,13 +1,14 @@
 """Trust in samples: all reasons why samples are not used, a verdict on each broker, and its text for users.
 
+`doubted` finds what is wrong with each broker, from its own samples. `judged` compares all brokers of a policy: what is
+wrong with a resource that none of them has does not count. `doubt_of` has the text of each doubt.
+
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
 - The queries about its shard got an answer.
 - Its newest samples are recent, and not from the future.
 - No container of its pod has just started. This is not required if the broker reports its usage itself.
 - Its usage of each resource that this cluster measures is known and possible, and the limit of the resource is known.
 - Its samples have not stopped, and cover enough of the window of a rate.
-
-`judged` has the same rules as `sql/trust.sql`, in numpy. `doubt_of` has the text of each code.
 """
 
 from __future__ import annotations
@@ -19,9 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trimtab_pipeline.columns import SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, USAGE
 from trimtab_pipeline.transform.arrays import block, floats
@@ -59,14 +58,41 @@ class Drop(StrEnum):
     OUT_DATED = "OutDated"  # brokers and bundles whose newest sample is too old
 
 
-def judged(loads: pa.Table, cycle: Cycle) -> pa.Table:
-    """`relations.BROKER_LOAD` of one policy with the first doubt about each broker."""
-    brokers = loads["broker"].is_valid()
-    rows = loads.filter(brokers)
-    codes = pa.array(_first(_doubts(rows, cycle), len(rows)), pa.string())
-    reports = loads.filter(pc.invert(brokers))
-    column = loads.column_names.index("doubt")
-    return pa.concat_tables([rows.set_column(column, loads.schema.field("doubt"), codes), reports])
+def doubted(loads: pa.Table, cycle: Cycle) -> pa.Table:
+    """`relations.BROKER_LOAD` with the doubts about each broker. loads: all brokers of one or more shards."""
+    doubts = _absent(loads, cycle) | _oddly_sampled(loads, cycle)
+    for check in (_badly_covered, _impossible):
+        for resource in range(len(USAGE)):
+            doubts |= check(loads, resource, cycle)
+    rows = zip(*(applies.tolist() for applies in doubts.values()), strict=True)
+    codes = [[code for code, applies in zip(doubts, row, strict=True) if applies] for row in rows]
+    return _replaced(loads, doubts=codes)
+
+
+def unanswered(loads: pa.Table) -> pa.Table:
+    """`relations.BROKER_LOAD` of a shard whose bundles could not be read."""
+    return _replaced(loads, answered=[False] * len(loads), doubts=[["partial"]] * len(loads))
+
+
+def judged(loads: pa.Table) -> pa.Table:
+    """`relations.BROKER_LOAD` of all brokers of a policy, with the first doubt about each that counts.
+
+    A doubt about a resource counts if any of the brokers has that resource. If the samples of CPU are known of no
+    broker, their query was not sent.
+    """
+    measured = measured_resources(block(loads, USAGE), loads["present"].to_numpy().astype(bool))
+    ignored = {code for code, resource in _ABOUT.items() if not measured[resource]}
+    if np.isnan(floats(loads, "samples")).all():
+        ignored.add("few_samples")
+    first = (next((code for code in codes if code not in ignored), None) for codes in loads["doubts"].to_pylist())
+    return _replaced(loads, doubt=list(first))
+
+
+def _replaced(loads: pa.Table, **columns: list[Any]) -> pa.Table:
+    for name, values in columns.items():
+        at = loads.schema.get_field_index(name)
+        loads = loads.set_column(at, loads.schema.field(at), pa.array(values, loads.schema.field(at).type))
+    return loads
 
 
 def measured_resources(usage: FloatArray, present: BoolArray) -> BoolArray:
@@ -86,28 +112,9 @@ def allowed_age(interval: FloatArray, window: float) -> FloatArray:
     return np.fmax(_LATE * usual, max(window / _BLIND, _BUSY))
 
 
-def _first(doubts: dict[str, BoolArray], count: int) -> list[str | None]:
-    """The first doubt of each of `count` rows."""
-    found: npt.NDArray[np.object_] = np.full(count, None, object)
-    for code, rows in reversed(doubts.items()):
-        found[rows] = code
-    return found.tolist()  # type: ignore[no-any-return]
-
-
-def _doubts(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
-    """For each doubt, a mask (n,) of the brokers that it applies to. The first doubt about a broker counts."""
-    answered, present = (loads[name].to_numpy().astype(bool) for name in ("answered", "present"))
-    measured = np.flatnonzero(measured_resources(block(loads, USAGE), present)).tolist()
-    doubts = _absent(loads, answered, present, cycle) | _oddly_sampled(loads, cycle)
-    for column in measured:
-        doubts |= _badly_covered(loads, column, cycle)
-    for column in measured:
-        doubts |= _impossible(loads, column, cycle)
-    return doubts
-
-
-def _absent(loads: pa.Table, answered: BoolArray, present: BoolArray, cycle: Cycle) -> dict[str, BoolArray]:
+def _absent(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
     """Brokers whose shard got no answer, that share a pod, or whose data is missing, too old or of unknown age."""
+    answered, present = (loads[name].to_numpy().astype(bool) for name in ("answered", "present"))
     age = floats(loads, "age")
     return {
         "partial": ~answered,
@@ -134,12 +141,11 @@ def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
     above the older one. A start in the near future counts, too, because it comes from a wrong clock.
     """
     samples, since = floats(loads, "samples"), np.abs(cycle.at - floats(loads, "started"))
-    asked = not np.isnan(samples).all()  # all unknown: the query of samples was not sent
     return {
         "ahead": floats(loads, "ahead") > 0,
         "restarted": (since < cycle.window) & (not cycle.percent),
         "resets": floats(loads, "resets") > cycle.max_resets,
-        "few_samples": (np.nan_to_num(samples) < cycle.min_samples) & asked,
+        "few_samples": np.nan_to_num(samples) < cycle.min_samples,
     }
 
 
@@ -309,5 +315,9 @@ _KINDS = {
     ),
     "few_samples": _Kind(Reason.UNTRUSTED, _few_samples, Drop.GAP),
 }
-for _name, _resource in zip(USAGE, RESOURCES, strict=True):
-    _KINDS |= _of_resource(_name, _resource)
+_ABOUT: dict[str, int] = {}
+"""Position in `USAGE` of the resource that a doubt is about."""
+for _position, (_name, _resource) in enumerate(zip(USAGE, RESOURCES, strict=True)):
+    _kinds = _of_resource(_name, _resource)
+    _KINDS |= _kinds
+    _ABOUT |= dict.fromkeys(_kinds, _position)
