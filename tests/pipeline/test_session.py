@@ -20,45 +20,11 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.spark import session
 from trimtab_pipeline.spark.embedded import exits, hangs
 from trimtab_pipeline.spark.outcomes import as_source_error, described
 from trimtab_pipeline.spark.session import Engine, interrupt_until
-from trimtab_pipeline.spark.settings import JavaMissingError, SparkSettings, require_java, usable_cores
-
-
-def java_that_says(folder: Path, text: str) -> None:
-    program = folder / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
-    program.chmod(0o755)
-
-
-def test_without_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SourceUnavailableError, match="no java in the search path; install Java 17"):
-        spark_sources(tmp_path)
-
-
-def test_a_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(JavaMissingError, match=r"JAVA_HOME=.*gone"):
-        require_java()
-
-
-def test_an_old_java_is_refused_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java_that_says(tmp_path, 'openjdk version "11.0.2" 2019-01-15')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissingError, match="is Java 11; Spark needs 17"):
-        require_java()
-
-
-def test_java_17_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java_that_says(tmp_path, 'openjdk version "17.0.15" 2025-04-15')
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert require_java() == str(tmp_path / "bin" / "java")
+from trimtab_pipeline.spark.settings import SparkSettings, usable_cores
 
 
 @pytest.mark.parametrize(("master", "cores"), [("local[3]", 3), ("spark://a:7077,b:7077", 0), ("sc://spark:15002", 0)])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from trimtab_testbed.programs import build, find, setup
+from trimtab_testbed.programs import build, find
 from trimtab_testbed.programs.build import MissingToolError
 
 
@@ -74,22 +75,6 @@ def test_the_cache_folder_depends_on_what_is_pinned(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("bare")
-def test_set_up_without_java_ends_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert setup.main(["kube"]) == 1
-    assert capsys.readouterr().err.splitlines() == [
-        "error: Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless"
-    ]
-
-
-def test_java_home_comes_before_path(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(_programs(bare / "old", "java")))
-    java = _programs(bare / "jdk" / "bin", "java") / "java"
-    java.write_text("#!/bin/sh\necho 'openjdk version \"21.0.2\"' >&2\n")
-    monkeypatch.setenv("JAVA_HOME", str(bare / "jdk"))
-    assert setup.check_java() == f"{java} (Java 21)"
-
-
-@pytest.mark.usefixtures("bare")
 def test_building_without_go_says_which_go_the_module_wants() -> None:
     major, minor = build.wanted_go(build.module_dir())
     with pytest.raises(
@@ -106,4 +91,12 @@ def test_a_go_older_than_the_module_wants_is_refused(bare: Path, monkeypatch: py
     with pytest.raises(MissingToolError, match=r"too old to test \(it says: go version go1\.25\.9.*Install Go 1\.26"):
         build.require_go("test", bare)
     go.write_text("#!/bin/sh\necho go version go1.26.8 linux/amd64\n")
+    assert build.require_go("test", bare) == str(go)
+
+
+def test_the_package_go_serves_where_the_search_path_has_none(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "go.mod").write_text("module x\n\ngo 1.26.0\n")
+    go = _programs(bare / "environment", "go") / "go"
+    go.write_text("#!/bin/sh\necho go version go1.27.3 linux/amd64\n")
+    monkeypatch.setattr(sys, "executable", str(go.with_name("python")))
     assert build.require_go("test", bare) == str(go)

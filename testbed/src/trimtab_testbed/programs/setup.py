@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from trimtab_testbed.programs import find, helm
 from trimtab_testbed.programs.build import MissingToolError
 from trimtab_testbed.pulsar import distribution
-
-_JAVA = 17
-
-
-def check_java() -> str:
-    """Path of a Java that Spark can use: ``$JAVA_HOME``, else from PATH, as Spark does. Raises `MissingToolError`."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java")) if home else "java")
-    if java is None and home:
-        raise MissingToolError(
-            f"JAVA_HOME={home} has no bin/java; Spark needs Java 17 or newer: unset JAVA_HOME, or set it to such a Java"
-        )
-    if java is None:
-        raise MissingToolError("Java is missing; Spark needs Java 17 or newer. Install e.g. openjdk-17-jre-headless")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    if not found or int(found[1]) < _JAVA:
-        first = (said.splitlines() or ["unknown version"])[0]
-        fix = "Set JAVA_HOME to such a Java" if home else "Install e.g. openjdk-17-jre-headless"
-        raise MissingToolError(f"{java} is {first}; Spark needs Java 17 or newer. {fix}")
-    return f"{java} (Java {found[1]})"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +54,7 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
     """Name and function of each step that prepares `what`; the function returns what was found, as text."""
     everything = "all" in what
     controllers = everything or "controllers" in what
-    steps: list[tuple[str, Callable[[], str]]] = [("java", check_java)]
+    steps: list[tuple[str, Callable[[], str]]] = []
     if controllers or "kube" in what:
         steps.append(("kubernetes", lambda: _kubernetes(controllers=controllers, download=download)))
     if everything or "prometheus" in what:
