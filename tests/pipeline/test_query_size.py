@@ -117,7 +117,7 @@ def test_a_fleet_of_any_names_is_measured_without_a_refusal(
     assert load.bundles.newest[:, 0].tolist() == [1.0 + n for n in range(len(pods))]
 
 
-@pytest.mark.parametrize(("kind", "most"), [("ordinal", 1), ("deployed", 2), ("apart", 8)])
+@pytest.mark.parametrize(("kind", "most"), [("ordinal", 2), ("deployed", 2), ("apart", 10)])
 def test_few_queries_are_enough_for_many_brokers(kind: str, most: int) -> None:
     pods = named(kind, 200)
     settings = PrometheusSettings("http://x", "pulsar")

@@ -222,6 +222,21 @@ def _without(fake: FakePrometheus, asked: ReadRequest, pod: str) -> str:
     return json.dumps(answer)
 
 
+def test_limits_that_contradict_each_other_are_reported_with_the_label_that_tells_them_apart(
+    fake: FakePrometheus,
+) -> None:
+    series = [
+        {"metric": {"pod": "b", "resource": "cpu", "cluster": cluster}, "value": [AT, limit]}
+        for cluster, limit in {"east": "2", "west": "4"}.items()
+    ]
+    body = {"status": "success", "data": {"resultType": "vector", "result": series}}
+    fake.faults = Faults(where=lambda promql: "> min by (pod, resource)" in promql, text=json.dumps(body))
+    (told,) = of_shard(fake, "brokers")[1]["apart"].items()
+    assert told[0] == "b"
+    assert "claim to be its limit of cpu" in told[1]
+    assert "they differ in the label cluster (east, west)" in told[1]
+
+
 def test_pods_with_several_series_of_their_own_metrics_are_reported(fake: FakePrometheus) -> None:
     assert of_shard(fake, "brokers")[1]["repeated"] == []
     fake.put("pulsar_broker_rate_out", 1, AT - 200, namespace="pulsar", pod="b", instance="before the restart")
@@ -248,7 +263,7 @@ def of_shard(fake: FakePrometheus, table: TableName, **settings: Any) -> tuple[R
     return taken(read_shard(table, asked, 0, Secrets()), schema)
 
 
-@pytest.mark.parametrize(("resources", "most"), [("kubernetes", 5), ("pulsar", 3)])
+@pytest.mark.parametrize(("resources", "most"), [("kubernetes", 6), ("pulsar", 3)])
 def test_brokers_take_few_round_trips(fake: FakePrometheus, resources: str, most: int) -> None:
     rows, report = of_shard(fake, "brokers", resources=resources)
     assert rows

@@ -235,6 +235,8 @@ class PrometheusSettings:
     trust:      further conditions for trusting a broker's samples.
     nic_speed:  bytes/s that count as 100 % of network in, and of network out, where node exporter does not report it
                 (preset ``kubernetes``).
+    network_device: the node's network device that counts for brokers with ``hostNetwork``, if its name and traffic do
+                not show that. Empty: they show it.
     container:  name of the brokers' container in their pods, if a user gave one. Empty: `Topology.containers`, and
                 whatever rows exist.
     namespace_label: label of the Kubernetes namespace on the brokers' own metrics. Name it here if the scrape
@@ -268,6 +270,7 @@ class PrometheusSettings:
     max_age: float = 120.0
     trust: Trust = Trust()
     nic_speed: float = 1.25e9
+    network_device: str = ""
     container: str = ""
     namespace_label: str = "namespace"
     averages: str = "time"

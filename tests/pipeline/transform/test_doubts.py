@@ -37,6 +37,7 @@ DOUBTS: dict[str, Change] = {
     "gone": {"present": False, "age": 500.0},
     "time_unknown": {"age": None},
     "old": {"age": 121.0},
+    "apart": {"apart": "different series claim to be its cpu"},
     "ahead": {"known.ahead": 1.0},
     "restarted": {"known.started": AT - 59},
     "resets": {"all_resets": 4.0},

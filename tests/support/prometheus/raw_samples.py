@@ -6,6 +6,7 @@ limits, and the newest value of everything else.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_reader import read_brokers
 from trimtab_pipeline.sources.pipeline import doubted_loads
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
+from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.snapshot import snapshot, targets
 from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad
@@ -110,8 +112,11 @@ def believed(
     started: when their containers started (epoch s), if that is known.
     """
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods)], now=at)
-    *rows, _ = read_brokers(request, 0, lambda promql, _: kept.answer(promql, at))
+    *rows, last = read_brokers(request, 0, lambda promql, _: kept.answer(promql, at))
     world = replace(topology({pod: pod for pod in pods}, {}), started=tuple(started))
     asked = targets(world, [pods], BROKER_STATE.empty_table(), at)
-    loads = judged(doubted_loads(pa.Table.from_batches(rows), asked, Cycle.of("", settings, at)))
-    return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at)
+    report = json.loads(last["report"][0].as_py())
+    told = {name: report[name] for name in ("apart", "unclear")}
+    loads = judged(doubted_loads(pa.Table.from_batches(rows), asked, Cycle.of("", settings, at), **told))
+    reports = ShardReports.of([pods], [report])
+    return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at, reports=reports)

@@ -377,6 +377,10 @@ class PrometheusSpec(Resource):
     nic_speed: PositiveQuantity = "10G"
     """Bits per second that count as 100 % of network in and of network out, if node exporter does not report the speed:
     10G is 10 Gbit/s."""
+    network_device: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.@:-]*$", max_length=15)] = ""
+    """Network device of the nodes whose traffic and speed count for brokers with `hostNetwork`, such as `ens5`. If
+    absent, the NICs count, or a bond of them. If it is unclear which those are, the use of the network is unknown, and
+    does not count."""
     container: Annotated[str, Field(max_length=63)] = ""
     """Name of the brokers' container in their pods. If empty, the operator reads it from each pod: the container that
     the annotation `kubectl.kubernetes.io/default-container` names, else the one called `broker`, else the first one."""

@@ -194,6 +194,7 @@ def _prometheus(spec: BalancingPolicySpec, namespace: str) -> PrometheusSettings
         max_age=seconds(source.max_age),
         trust=_trust(source.trust),
         nic_speed=quantity(source.nic_speed) / 8,
+        network_device=source.network_device,
         container=source.container,
         namespace_label=source.namespace_label,
         bundle_metrics=source.bundle_metrics.value.lower(),

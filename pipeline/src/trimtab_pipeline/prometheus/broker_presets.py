@@ -9,7 +9,10 @@ scraped by two jobs, a kubelet's pod-level row) do not add up. Queries are `stri
                 them only where it begins, and not in what its series are only matched with
     $every      cAdvisor rows of all containers of the pod, and of the pod as a whole; `Containers` chooses among them
     $network    cAdvisor rows of the pod's interfaces, which have no useful container name
+    $nics       node exporter's rows of the declared device, or of those that have the name of a NIC
+    $devices    the same, but else of all devices that are not virtual
     $pod        kube-state-metrics rows of the pod
+    $pods       those of all pods of the namespace
     $broker     the brokers' own metrics
     $matchers   the user's matchers, each after a comma. They are in the other selectors, too
 """
@@ -24,8 +27,6 @@ from trimtab_pipeline.columns import TRAFFIC
 
 BEYOND = 600
 """Seconds: Prometheus rejects samples that are further ahead of its clock."""
-VIRTUAL = "lo|veth.*|docker.*|cni.*|cali.*|cilium.*|lxc.*|flannel.*|vxlan.*|tunl.*|br-.*|virbr.*|kube-.*|dummy.*"
-"""Regular expression for network interfaces whose traffic stays on the host, or also passes another interface."""
 
 
 EVERY = "$every"
@@ -57,11 +58,14 @@ class BrokerPreset:
     """What is read about brokers. values: instant query of each signal. series: raw samples of each signal.
 
     ahead: instant query that counts samples with a time further in the future than `Trust.max_clock_skew` allows.
+    apart: instant query for the series about limits of a pod that contradict each other, with all their labels; empty
+    if there are no limits.
     """
 
     values: Mapping[str, str]
     series: Mapping[str, Series]
     ahead: str
+    apart: str = ""
 
 
 def latest(series: str) -> str:
@@ -91,15 +95,39 @@ def _of_node(resource: str) -> str:
     return f"max by (pod) ({_ON_NODE} max by (node) ({node}))"
 
 
+def _apart() -> str:
+    """PromQL for the limits of containers, and for pods on several nodes, where the values of a pod differ."""
+    limits, all_limits = (
+        f'kube_pod_container_resource_limits{{{selector},resource=~"cpu|memory"}}'
+        for selector in ("$container", "$containers")
+    )
+    found = [f"{limits} and on (pod, resource) ({_differ('pod, resource', all_limits, all_limits)})"]
+    for resource in ("cpu", "memory"):
+        node = f'by (node) (kube_node_status_allocatable{{resource="{resource}"$matchers}})'
+        high, low = (
+            f'kube_pod_info{{$pods,node!=""}} * on (node) group_left () {kind} {node}' for kind in ("max", "min")
+        )
+        found.append(f'kube_pod_info{{$pod,node!=""}} and on (pod) ({_differ("pod", high, low)})')
+    return " or ".join(found)
+
+
+def _differ(labels: str, high: str, low: str) -> str:
+    return f"max by ({labels}) ({high}) > min by ({labels}) ({low})"
+
+
 def _ahead(*series: str) -> str:
     """PromQL that counts samples further ahead than allowed. Without the negative offset it would not see them."""
     return f"max by (pod) ({' or '.join(f'count_over_time({one}[$beyond] offset -{BEYOND}s)' for one in series)})"
 
 
+def _speed(devices: str) -> str:
+    """PromQL for the known speeds of a node's devices. The instance names the node if there is no label ``node``."""
+    of = f"node_network_speed_bytes{{{devices}$matchers,node"
+    return f'{of}!=""}} > 0 or label_replace({of}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'
+
+
 _ON_NODE = 'kube_pod_info{$pod,node!=""} * on (node) group_left ()'
-_SPEED = f'node_network_speed_bytes{{device!~"{VIRTUAL}"$matchers,node'
-_BY_INSTANCE = f'label_replace({_SPEED}=""}} > 0, "node", "$$1", "instance", "([^:]+).*")'  # if no label ``node``
-_NIC = f'max by (node) ({_SPEED}!=""}} > 0 or {_BY_INSTANCE})'
+_NIC = " or ".join(f"max by (node) ({_speed(devices)})" for devices in ("$nics", "$devices"))
 _CPU, _TRAFFIC, _LB_CPU = (
     "container_cpu_usage_seconds_total{$every}",
     "pulsar_broker_rate_in{$broker}",
@@ -119,7 +147,7 @@ _KUBERNETES = BrokerPreset(
         "memory_limit": _limit("memory", _BYTES),
         "cpu_node": _of_node("cpu"),
         "memory_node": _of_node("memory"),
-        "network_limit": f"max by (pod) ({_ON_NODE} {_NIC})",
+        "network_limit": f"max by (pod) ({_ON_NODE} ({_NIC}))",
         "throttled": "max by (pod) (rate(container_cpu_cfs_throttled_periods_total{$container}[$window])"
         f" / (rate({_PERIODS}[$window]) > 0) and ({latest(_THROTTLED)}))",
         "resource_time": f"max by (pod) (timestamp({_CPU}))",
@@ -133,6 +161,7 @@ _KUBERNETES = BrokerPreset(
         **_TRAFFIC_SERIES,
     },
     ahead=_ahead(_CPU, _TRAFFIC),
+    apart=_apart(),
 )
 _PULSAR = BrokerPreset(
     values={"resource_time": f"max by (pod) (timestamp({_LB_CPU}))", **_TRAFFIC_TIME},

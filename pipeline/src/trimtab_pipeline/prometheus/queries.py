@@ -23,8 +23,9 @@ from types import MappingProxyType
 
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.columns import RESOURCES, TIMES, TRAFFIC, USAGE
-from trimtab_pipeline.prometheus.broker_presets import BEYOND, EVERY, VIRTUAL, BrokerPreset, Series, latest, preset
+from trimtab_pipeline.prometheus.broker_presets import BEYOND, EVERY, BrokerPreset, Series, latest, preset
 from trimtab_pipeline.prometheus.containers import NO_NAMES, Containers
+from trimtab_pipeline.transform.interfaces import BOND, NIC, VIRTUAL
 from trimtab_pipeline.transform.topic_to_bundle import DOMAINS
 
 RANGE = 5.0
@@ -62,13 +63,14 @@ class Table:
 class BrokerQueries:
     """Templates of the queries about brokers, as in `BrokerPreset`.
 
-    ahead: empty if users' queries replace the checked series. own: a user's instant query of each signal that has one.
-    rated: range selector of the counter whose rate such a query takes.
+    ahead, apart: empty if users' queries replace the checked series. own: a user's instant query of each signal that
+    has one. rated: range selector of the counter whose rate such a query takes.
     """
 
     values: Mapping[str, str]
     series: Mapping[str, Series]
     ahead: str = ""
+    apart: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
     rated: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,7 +81,10 @@ class BrokerQueries:
         values = {signal: promql for signal, promql in given.values.items() if given_by.get(signal, signal) not in own}
         series = {signal: one for signal, one in given.series.items() if signal not in own}
         rated = {signal: counter for signal in USAGE if (counter := _rated(own.get(signal, "")))}
-        return cls(values, series, "" if _CHECKED & set(own) else given.ahead, own, rated)
+        ahead, apart = (
+            "" if names & set(own) else text for names, text in ((_CHECKED, given.ahead), (_LIMITS, given.apart))
+        )
+        return cls(values, series, ahead, apart, own, rated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,8 @@ _PLAIN = (string.ascii_letters + string.digits + "_.-~ ").encode()
 """Bytes that URLs and forms hold as they are, or as one other byte."""
 _CHECKED = {"cpu", "rate_in"}
 """Signals whose series are checked for samples from the future. If a user's query replaces one, there is no check."""
+_LIMITS = {"cpu_limit", "memory_limit"}
+"""The same for the check of limits."""
 _BUNDLE_METRICS = {
     **{name: f"msg_{name}" for name in TRAFFIC},
     "topics": "topics_count",
@@ -210,12 +217,16 @@ def _words(settings: PrometheusSettings, pods: Sequence[str], containers: Contai
     known = replace(containers, given=settings.container)
     names = sorted({known.of(one) for one in pods}) or [known.of("")]
     container = f"container={quoted(names[0])}" if len(names) == 1 else f"container=~{quoted(_any_of(names))}"
+    device = settings.network_device and f"device={quoted(settings.network_device)}"
     return {
         "container": f"{kubelet},{container}",
         "containers": f"namespace={namespace},{container}{matchers}",
         "every": f'{kubelet},container!="POD"',
         "network": f'{kubelet},interface!~"{VIRTUAL}"',
+        "nics": device or f'device=~"{NIC}|{BOND}"',
+        "devices": device or f'device!~"{VIRTUAL}"',
         "pod": kubelet,
+        "pods": f"namespace={namespace}{matchers}",
         "broker": f"{settings.namespace_label}={namespace},{pod}{matchers}",
         "topic": f'{settings.namespace_label}=~{either},{pod}{matchers},topic=~"$topics"',
         "matchers": matchers,

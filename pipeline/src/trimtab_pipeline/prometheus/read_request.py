@@ -38,11 +38,13 @@ class ShardRequest:
     """The queries for the brokers of one shard. pods: the names of their pods.
 
     raw: for raw samples. values: an instant query per signal; they are usually combined into one query.
-    ahead: the query that counts samples with a time in the future; empty when that is not checked.
+    ahead: the query that counts samples with a time in the future. apart: that for limits that contradict each other.
+    Both are empty when that is not checked.
     own: a user's instant query of each signal that has one. rated: for each of these queries that takes a rate, the
     range selector of its counter.
     bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
     user wrote. topics: a query for each column of the topics, see `topics_in`.
+    device: the network device that counts; empty if none is declared.
     summing: whether topics are read, to sum them by bundle, if no bundle of the shard has metrics of its own.
     statistics: base URL of the admin REST of each pod, when the brokers' own statistics are read.
     containers: what is known about the brokers' containers.
@@ -53,11 +55,13 @@ class ShardRequest:
     raw: tuple[RawRead, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
     ahead: str = ""
+    apart: str = ""
     own: Mapping[str, str] = field(default_factory=dict)
     rated: Mapping[str, str] = field(default_factory=dict)
     bundles: Mapping[str, str] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
     topics: Mapping[str, str] = field(default_factory=dict)
+    device: str = ""
     summing: bool = True
     statistics: Mapping[str, str] = field(default_factory=dict)
     repeated: bool = False
@@ -83,15 +87,18 @@ class ShardRequest:
         reads: dict[str, Mapping[str, str]] = {
             name: render(those, settings, pods, containers) for name, those in templates.items()
         }
+        checks = render({"ahead": brokers.ahead, "apart": brokers.apart}, settings, pods, containers)
         if settings.bundle_metrics == "topic":
             reads["bundles"] = {}
         told = {pod: (admin or {}).get(pod, "") for pod in pods} if settings.bundle_metrics == "statistics" else {}
         return cls(
             tuple(pods),
             raw_reads(brokers.series, settings, pods),
-            ahead=render({"ahead": brokers.ahead}, settings, pods, containers)["ahead"],
+            ahead=checks["ahead"],
+            apart=checks["apart"],
             containers=containers,
             users=bundles.own,
+            device=settings.network_device,
             summing=summing and settings.bundle_metrics != "bundle",
             statistics=told,
             repeated=repeated,

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.prometheus.broker_presets import Series
 from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.samples import Samples
+from trimtab_pipeline.transform.copies import Copy, apart, differing
+from trimtab_pipeline.transform.interfaces import counted_interfaces
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, namespaces_of
 from trimtab_pipeline.transform.trust import Drop
-from trimtab_strategies.model import some
+from trimtab_strategies.model import RESOURCES, some
 from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
 _WHOLE = {"cpu": "total"}
 """Label that names parts (`Series.part`) -> its value in the series that is the total of all parts."""
+_NETWORK = ("network_in", "network_out")
+_DEVICES = 6  # devices that a note names
+_SHOWN = dict(zip(USAGE, RESOURCES, strict=True))
+"""Signal -> its name for users."""
 _PLAIN = ("", "-1")
 """Partition labels of topics without partitions."""
 _NAMED = 3  # kinds of names that a note names
@@ -34,6 +42,7 @@ class RawSeries:
     """One series of an answer: signal, kind, pod and part as in `BROKER_SAMPLES`.
 
     points: (k, 2) times and values, oldest first. above: lower or equal values are ignored; None: no value is.
+    labels: its further labels, if there are several series of this part.
     """
 
     signal: str
@@ -42,6 +51,7 @@ class RawSeries:
     part: str
     points: FloatArray
     above: float | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def last(self) -> float:
@@ -53,12 +63,14 @@ def raw_series(answer: Samples, metrics: Metrics) -> Iterator[RawSeries]:
     """The series of an answer to a query about several metrics."""
     names = {_NAME, *(series.part for _, series in metrics.values())} - {""}
     labels = {name: answer.label(name).to_pylist() for name in names}
+    rest = {name: column.to_pylist() for name, column in answer.labels.items() if name not in {*names, "pod"}}
     for row, (pod, points) in enumerate(zip(answer.label("pod").to_pylist(), answer.points, strict=True)):
         if (known := metrics.get(labels[_NAME][row])) is not None:
             signal, series = known
             part = labels[series.part][row] if series.part else ""
             part = "" if part == _WHOLE.get(series.part) else part
-            yield RawSeries(signal, series.kind, pod, part, points, series.above)
+            others = {name: column[row] for name, column in rest.items()}
+            yield RawSeries(signal, series.kind, pod, part, points, series.above, others)
 
 
 def rated_series(answer: Samples, signal: str) -> list[RawSeries]:
@@ -103,6 +115,67 @@ def unusable(series: Iterable[RawSeries], window: float) -> Counter[str]:
             newest[key] = one
     causes = (_cause(one, window) for one in newest.values())
     return Counter(cause for cause in causes if cause)
+
+
+def counted_network(series: Sequence[RawSeries], device: str) -> tuple[list[RawSeries], dict[str, list[str]]]:
+    """The series without interfaces that do not count, and the pods of which that is unclear, with their interfaces.
+
+    device: the declared one. A pod of which it is unclear has no series of its network.
+    """
+    rates = defaultdict[str, dict[str, float]](dict)
+    for one in series:
+        if one.part and one.signal in _NETWORK:
+            rates[one.pod][one.part] = max(rates[one.pod].get(one.part, 0.0), _rate(one))
+    counted = {pod: counted_interfaces(theirs, device) for pod, theirs in rates.items()}
+    unclear = {pod: sorted(rates[pod]) for pod, names in counted.items() if names is None}
+    kept = [one for one in series if one.signal not in _NETWORK or not one.part or one.part in (counted[one.pod] or ())]
+    return kept, unclear
+
+
+def _rate(one: RawSeries) -> float:
+    """What a counter gained per second; 0 if that is unknown."""
+    times, values = one.points[np.isfinite(one.points[:, 1])].T
+    return float(np.maximum(np.diff(values), 0).sum() / (times[-1] - times[0])) if len(times) > 1 else 0.0
+
+
+def unclear_devices(unclear: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Notes on pods of which it is unclear which interfaces count."""
+    for names in sorted({tuple(names) for names in unclear.values()}):
+        pods = some([pod for pod, theirs in unclear.items() if tuple(theirs) == names], _NAMED)
+        yield (
+            f"{pods}: it is unclear which of the network devices {some(names, _DEVICES)} count, so the use of the "
+            "network is unknown and does not count; name the device in source.prometheus.networkDevice"
+        )
+
+
+def differing_pods(series: Iterable[RawSeries], limits: Samples | None = None) -> dict[str, str]:
+    """Pods with several series of one part of a signal that are no replicas, and what is wrong with each.
+
+    limits: the answer to `BrokerPreset.apart`.
+    """
+    same = defaultdict[tuple[str, str, str], list[RawSeries]](list)
+    for one in series:
+        same[one.pod, one.signal, one.part].append(one)
+    found = defaultdict[str, dict[str, list[list[Copy]]]](dict)
+    for (pod, signal, _), several in same.items():
+        if len(several) > 1:
+            copies = [Copy(one.labels, one.points) for one in several]
+            groups, name = apart(copies, counter=several[0].kind == "counter"), _SHOWN.get(signal, "traffic")
+            found[pod][name] = max(groups, found[pod].get(name, []), key=len)
+    for pod, signal, groups in () if limits is None else _limits_apart(limits):
+        found[pod][signal] = groups
+    return {pod: text for pod, signals in found.items() if (text := differing(signals.items()))}
+
+
+def _limits_apart(answer: Samples) -> Iterator[tuple[str, str, list[list[Copy]]]]:
+    """The pods and their limits (or nodes) with several values, and the series of each value."""
+    found = defaultdict[tuple[str, str], dict[Any, list[Copy]]](lambda: defaultdict(list))
+    for row, value in enumerate(answer.values.to_pylist()):
+        labels = {name: column[row].as_py() for name, column in answer.labels.items()}
+        pod, resource = labels.pop("pod", ""), labels.get("resource", "")
+        name, differs = (f"limit of {resource}", value) if resource else ("node", tuple(sorted(labels.items())))
+        found[pod, name][differs].append(Copy(labels, np.array([[0.0, value]])))
+    yield from ((pod, name, list(groups.values())) for (pod, name), groups in found.items())
 
 
 def repeated_pods(series: Iterable[RawSeries]) -> list[str]:

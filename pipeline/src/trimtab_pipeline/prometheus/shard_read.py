@@ -56,6 +56,8 @@ class ShardRead:
         self.answered: list[str] | None = None
         self.repeated: list[str] = []
         self.node_limits: dict[str, list[str]] = {}
+        self.apart: dict[str, str] = {}
+        self.unclear: list[str] = []
         self._naming = naming(self.wanted.pods)
         self._most = request.most.get(table, len(self.wanted.pods))
         self._refused = table in request.most
@@ -71,7 +73,8 @@ class ShardRead:
             report = {"ok": False, "error": str(error), "misconfigured": isinstance(error, WrongQueryError)}
         answers = {"warnings": sorted(self._warnings), "notes": sorted(self.notes), "clock": clock()}
         counts = {"dropped": self.dropped, "bundles": self.bundles}
-        pods = {"answered": self.answered, "repeated": self.repeated, "node_limits": self.node_limits}
+        pods: dict[str, Any] = {"answered": self.answered, "repeated": self.repeated, "node_limits": self.node_limits}
+        pods |= {"apart": self.apart, "unclear": self.unclear}
         took = {"seconds": time.monotonic() - self._begun, "most": self._most if self._refused else None}
         place: dict[str, Any] = {"shard": self._shard, "table": self.table}
         yield self.batch(schema, {"report": pa.array([json.dumps(place | report | answers | counts | pods | took)])})

@@ -20,6 +20,8 @@ The last row of every shard is its report; a failed shard has nothing else. The 
     repeated      pods with duplicate series: copies, or those from before a restart that the server still returns. For
                   their bundles, only the newest series are used (`ShardRequest.repeated`)
     node_limits   resource -> pods whose limit is what their node can allocate
+    apart         pod -> what is wrong with several series about it that are no replicas (`transform.copies`)
+    unclear       pods whose network use is unknown, because it is unclear which network devices count
     seconds       time spent in HTTP and parsing
     most          pods that one query may name, because the server refused more; null if it refused none for its size
 """
@@ -51,12 +53,15 @@ from trimtab_pipeline.prometheus.read_request import ReadRequest, Secrets, Table
 from trimtab_pipeline.prometheus.sample_batches import (
     InsideBundles,
     RawSeries,
+    counted_network,
+    differing_pods,
     named_topics,
     pivot,
     rated_series,
     raw_rows,
     raw_series,
     repeated_pods,
+    unclear_devices,
     unusable,
     value_rows,
 )
@@ -163,6 +168,10 @@ def _broker_batches(read: ShardRead) -> Iterator[pa.RecordBatch]:
     singles, read.node_limits = settled_limits(singles, wanted.containers.unlimited)
     series = [one for k, raw in enumerate(wanted.raw) for one in _raw(read, answers["raw", str(k)], raw)]
     series = _without_stale_traffic(series, singles) if "traffic_time" in wanted.values else series
+    series, unclear = counted_network(series, wanted.device)
+    read.unclear = sorted(unclear)
+    read.notes.update(unclear_devices(unclear))
+    read.apart = differing_pods(series, answers.get(("check", "limits")))
     read.dropped.update(unusable(series, window))
     read.repeated = repeated_pods(one for one in series if one.signal in TRAFFIC)
     for name in wanted.rated:
@@ -183,6 +192,7 @@ def _broker_jobs(read: ShardRead) -> dict[tuple[str, str], Callable[[], Samples]
         **{("value", name): partial(read.ask, promql) for name, promql in values.items()},
         **{("value", name): partial(read.check, name, promql) for name, promql in checks.items()},
         **{("value", name): partial(read.ask_user, name, promql, ("pod",)) for name, promql in wanted.own.items()},
+        **({("check", "limits"): partial(read.check, "limits", wanted.apart)} if wanted.apart else {}),
         **{("rated", name): partial(read.check, f"samples of {name}", text) for name, text in wanted.rated.items()},
     }
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -138,7 +139,14 @@ def reduced(orders: ShardOrders, shard: int, unwanted: Callable[[], bool] = lamb
         return ShardResult(BROKER_LOAD.empty_table(), rows, (report,))
     samples, report = read("brokers", orders, shard, unwanted)
     targets = orders.targets.filter(pc.equal(orders.targets["shard"], shard))
-    brokers = doubted_loads(samples, targets, orders.cycle, answered=report["ok"])
+    brokers = doubted_loads(
+        samples,
+        targets,
+        orders.cycle,
+        answered=report["ok"],
+        apart=report.get("apart") or {},
+        unclear=report.get("unclear") or (),
+    )
     if orders.tables == "brokers" or not report["ok"]:
         return ShardResult(brokers, BUNDLE_SUMS.empty_table(), (report,))
     request = orders.read.later(time.monotonic() - begin, repeated=bool(report.get("repeated")))
@@ -166,12 +174,23 @@ def _failed(table: TableName, shard: int, error: str) -> Report:
     return {"ok": False, "error": error, "misconfigured": False, **place, **nothing}
 
 
-def doubted_loads(samples: pa.Table, targets: pa.Table, cycle: Cycle, *, answered: bool = True) -> pa.Table:
+def doubted_loads(
+    samples: pa.Table,
+    targets: pa.Table,
+    cycle: Cycle,
+    *,
+    answered: bool = True,
+    apart: Mapping[str, str] = MappingProxyType({}),
+    unclear: Collection[str] = (),
+) -> pa.Table:
     """`columns.BROKER_SAMPLES` and `relations.TARGETS` -> `relations.BROKER_LOAD`, before `judged`.
 
-    answered: whether the queries about these brokers got an answer.
+    answered: whether the queries about these brokers got an answer. apart, unclear: as in `broker_loads`.
     """
-    return doubted(broker_loads(broker_signals(samples, cycle), targets, cycle, answered=answered), cycle)
+    loads = broker_loads(
+        broker_signals(samples, cycle), targets, cycle, answered=answered, apart=apart, unclear=unclear
+    )
+    return doubted(loads, cycle)
 
 
 # -- per policy --

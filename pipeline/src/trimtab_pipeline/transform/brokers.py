@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pyarrow as pa
 
@@ -24,10 +27,19 @@ _COUNTERS = ("cpu", "network_in", "network_out")
 _PERCENT = 100.0
 
 
-def broker_loads(signals: pa.Table, targets: pa.Table, cycle: Cycle, *, answered: bool = True) -> pa.Table:
+def broker_loads(
+    signals: pa.Table,
+    targets: pa.Table,
+    cycle: Cycle,
+    *,
+    answered: bool = True,
+    apart: Mapping[str, str] = MappingProxyType({}),
+    unclear: Collection[str] = (),
+) -> pa.Table:
     """`relations.SIGNALS` and `relations.TARGETS` -> `relations.BROKER_LOAD` without doubts.
 
-    answered: whether the queries about these brokers got an answer.
+    answered: whether the queries about these brokers got an answer. apart: pod -> what is wrong with its series.
+    unclear: pods whose network devices are unclear.
     """
     ours = _Signals(signals, targets)
     known = _known(ours, targets)
@@ -36,6 +48,8 @@ def broker_loads(signals: pa.Table, targets: pa.Table, cycle: Cycle, *, answered
     columns = {name: targets[name] for name in ("shard", "broker", "pod", "started")}
     columns |= {name: nullable(column) for name, column in known.items()}
     verdict = {"answered": pa.repeat(answered, len(targets)), "present": pa.array(present)}
+    verdict["unclear"] = pa.array([pod in unclear for pod in targets["pod"].to_pylist()], pa.bool_())
+    verdict["apart"] = pa.array([apart.get(pod) for pod in targets["pod"].to_pylist()], pa.string())
     return filled(BROKER_LOAD, len(targets), columns | verdict)
 
 

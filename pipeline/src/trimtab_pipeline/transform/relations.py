@@ -50,6 +50,8 @@ BROKER_LOAD = pa.schema(
         *BROKER_STATE,
         *_fields(pa.float64(), *LIMITS, "age", "started"),
         *_fields(pa.bool_(), "answered", "present"),
+        ("apart", pa.string()),
+        ("unclear", pa.bool_()),
         ("doubts", pa.list_(pa.string())),
         ("doubt", pa.string()),
     ]
@@ -58,8 +60,9 @@ BROKER_LOAD = pa.schema(
 
 ``age``: seconds since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
 unknown. ``started``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether any of its
-resources is measured. ``doubts``: codes of `trust`, the most important first. ``doubt``: the first of them that counts,
-null if the broker is trusted."""
+resources is measured. ``apart``: what is wrong with several series about its pod (`transform.copies`), or null.
+``unclear``: whether its use of the network is unknown, because it is unclear which devices count. ``doubts``: codes of
+`trust`, the most important first. ``doubt``: the first of them that counts, null if the broker is trusted."""
 
 BUNDLE_SUMS = pa.schema(
     [

@@ -179,7 +179,7 @@ def _doubts(brokers: pa.Table, cycle: Cycle) -> dict[str, Doubt]:
 def _brokers(rows: pa.Table, topology: Topology) -> Brokers:
     """The brokers. A resource that is measured nowhere does not count."""
     usage, age = block(rows, USAGE), floats(rows, "age")
-    known = measured_resources(usage, _flags(rows, "present"))
+    known = measured_resources(rows)
     return Brokers(
         names=topology.brokers,
         usage=np.where(known, usage, 0.0),

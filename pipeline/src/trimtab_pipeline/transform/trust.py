@@ -6,6 +6,7 @@ wrong with a resource that none of them has does not count. `doubt_of` has the t
 A broker is trusted when all of this holds. Only the first problem is reported, as a code.
 - The queries about its shard got an answer.
 - Its newest samples are recent, and not from the future.
+- If several series claim to be the same, they are replicas.
 - No container of its pod has just started. This is not required if the broker reports its usage itself.
 - Its usage of each resource that this cluster measures is known and possible, and the limit of the resource is known.
 - Its samples have not stopped, and cover enough of the window of a rate.
@@ -27,14 +28,14 @@ from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_pipeline.transform.rates import ENOUGH
 from trimtab_pipeline.transform.relations import LIMITS, Cycle
 from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
-from trimtab_strategies.model.cluster_load import CPU, MEMORY, BoolArray, FloatArray
+from trimtab_strategies.model.cluster_load import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, BoolArray, FloatArray
 
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
 _BUSY = 5.0  # samples up to this age (seconds) never count as stopped, because a busy machine may send them late
 _BLIND = 3.0  # up to 1/3 of the window may lack samples at its end, however short the intervals are
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
-_EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "ahead", "restarted", "resets")
+_EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "apart", "ahead", "restarted", "resets")
 """Doubts about a broker that make a note about its resets superfluous."""
 Row = Mapping[str, Any]
 
@@ -80,7 +81,7 @@ def judged(loads: pa.Table) -> pa.Table:
     A doubt about a resource counts if any of the brokers has that resource. If the samples of CPU are known of no
     broker, their query was not sent.
     """
-    measured = measured_resources(block(loads, USAGE), loads["present"].to_numpy().astype(bool))
+    measured = measured_resources(loads)
     ignored = {code for code, resource in _ABOUT.items() if not measured[resource]}
     if np.isnan(floats(loads, "samples")).all():
         ignored.add("few_samples")
@@ -95,13 +96,17 @@ def _replaced(loads: pa.Table, **columns: list[Any]) -> pa.Table:
     return loads
 
 
-def measured_resources(usage: FloatArray, present: BoolArray) -> BoolArray:
-    """(5,) resources that are measured on any of the brokers that are `present` (n,). usage: (n, 5).
+def measured_resources(loads: pa.Table) -> BoolArray:
+    """(5,) resources in `USAGE` that are measured on any of the present brokers in `relations.BROKER_LOAD`.
+
+    If it is unclear of one broker which network devices count, its network can't be compared with that of the others.
 
     CPU and memory always count: if one is measured nowhere, no broker is trusted. Otherwise a broker with full memory
     would seem to have room as soon as memory is measured nowhere.
     """
-    measured: BoolArray = np.asarray(~np.isnan(usage[present]).all(axis=0))
+    present, unclear = (loads[name].to_numpy(zero_copy_only=False).astype(bool) for name in ("present", "unclear"))
+    measured: BoolArray = np.asarray(~np.isnan(block(loads, USAGE)[present]).all(axis=0))
+    measured[[NETWORK_IN, NETWORK_OUT]] &= not unclear.any()
     measured[[CPU, MEMORY]] = True
     return measured
 
@@ -123,6 +128,7 @@ def _absent(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
         "gone": ~present,
         "time_unknown": np.isnan(age),
         "old": age > cycle.max_age,
+        "apart": loads["apart"].is_valid().to_numpy(zero_copy_only=False),
     }
 
 
@@ -208,7 +214,7 @@ def notes(loads: pa.Table, cycle: Cycle) -> list[str]:
         found.append(_unreachable(float(np.nanmax(samples)), cycle))
     return found + _note(
         names,
-        floats(loads, "copies") > 1,
+        (floats(loads, "copies") > 1) & loads["apart"].is_null().to_numpy(zero_copy_only=False),
         "the same series exists more than once (two replicas of the server, or two scrape jobs); the newest counts",
     )
 
@@ -302,6 +308,7 @@ _KINDS = {
         _says("newest sample {row[age]:.0f} s old, older than {cycle.max_age:g} s (source.prometheus.maxAge)"),
         Drop.OUT_DATED,
     ),
+    "apart": _Kind(Reason.UNTRUSTED, _says("{row[apart]}"), Drop.DUPLICATE),
     "ahead": _Kind(
         Reason.UNTRUSTED,
         _says("has samples more than {cycle.max_clock_skew:g} s in the future (trust.maxClockSkew); set the clocks"),
