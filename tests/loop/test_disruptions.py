@@ -41,7 +41,7 @@ def test_the_bundles_of_a_deleted_broker_get_other_owners(run_policy: RunPolicy)
 
 @pytest.mark.parametrize(
     "spec",
-    [{"brokers": {"podLabels": LABELS}}, {"pulsar": {"adminUrl": "http://127.0.0.1:9"}}],
+    [{"brokers": {"podLabels": LABELS}}, {"pulsar": {"adminUrl": "http://pulsar:8080"}}],
     ids=["labels", "Pulsar"],
 )
 def test_a_policy_whose_brokers_are_discovered_does_not_complain_before_they_can_be_found(

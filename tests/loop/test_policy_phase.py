@@ -21,6 +21,8 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "alone": ({"alone": "why"}, Action.REPORT, Reason.NO_ACTING_POLICY),
     "conflicting": ({"conflict": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "not synced": ({"stale": "why"}, Action.REPORT, Reason.STORE_NOT_SYNCED),
+    "refused URL": ({"no_brokers": "x", "refused_url": "why"}, Action.REPORT, Reason.INVALID_POLICY),
+    "cut off": ({"no_brokers": "x", "cut_off": "why"}, Action.REPORT, Reason.SOURCE_UNAVAILABLE),
     "discovering": ({"no_brokers": "why", "discovering": "why"}, Action.WAIT, Reason.NO_BROKERS),
     "no brokers": ({"no_brokers": "why"}, Action.REPORT, Reason.NO_BROKERS),
     "warming up": ({"warm": False}, Action.CONFIRM, None),

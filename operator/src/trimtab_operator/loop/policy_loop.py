@@ -13,6 +13,8 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
+| refused URL | no Broker, and `--allow-url` refuses a URL of the policy | report | InvalidPolicy |
+| cut off | no Broker, and Pulsar does not answer | report | SourceUnavailable |
 | discovering | no Broker, or none ready yet, in the first seconds | wait | NoBrokers |
 | no brokers | the policy selects no Broker | report | NoBrokers |
 | warming up | the load sources are not ready | confirm; refresh brokers | |

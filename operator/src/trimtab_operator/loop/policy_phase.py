@@ -14,8 +14,10 @@ from enum import Enum
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.loop.schedule import opening
 from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.urls import RefusedUrlError
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import advises_until
+from trimtab_operator.state.pulsar_link import NOT_ASKED
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import HeldBack, Reason, some
@@ -45,7 +47,8 @@ REFUSED = frozenset({Action.WAIT, Action.REPORT, Action.REPAIR, Action.REFUSE})
 class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is wrong.
 
-    ran: whether the policy ran with valid settings before. discovering: no broker is ready, and discovery may still
+    ran: whether the policy ran with valid settings before. refused_url, cut_off: why there is no Broker, if the
+    connection to the policy's servers is the cause. discovering: no broker is ready, and discovery may still
     find one. early: whether it is too early to report `alone`, because loops of other policies may still have to start.
     due: whether the next cycle is due. warm: whether the load sources are ready.
     """
@@ -58,6 +61,8 @@ class PolicyFacts:
     conflict: str = ""
     stale: str = ""
     no_brokers: str = ""
+    refused_url: str = ""
+    cut_off: str = ""
     discovering: str = ""
     early: bool = False
     warm: bool = True
@@ -104,6 +109,8 @@ REFUSALS = (
     PhaseRow("alone", lambda f: f.alone, Action.REPORT, Reason.NO_ACTING_POLICY),
     PhaseRow("conflicting", lambda f: f.conflict, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("not synced", lambda f: f.stale, Action.REPORT, Reason.STORE_NOT_SYNCED),
+    PhaseRow("refused URL", lambda f: f.refused_url, Action.REPORT, Reason.INVALID_POLICY),
+    PhaseRow("cut off", lambda f: f.cut_off, Action.REPORT, Reason.SOURCE_UNAVAILABLE),
     PhaseRow("discovering", lambda f: f.discovering, Action.WAIT, Reason.NO_BROKERS),
     PhaseRow("no brokers", lambda f: f.no_brokers, Action.REPORT, Reason.NO_BROKERS),
     PhaseRow("warming up", lambda f: "" if f.warm else "the load sources are not ready", Action.CONFIRM, None),
@@ -150,7 +157,9 @@ def facts_of(
         alone=_alone(cluster, settings.name),
         conflict=_conflict(cluster, settings.name),
         stale=cluster.stores.stale(),
-        no_brokers=_no_brokers(cluster, settings),
+        no_brokers=(no_brokers := _no_brokers(cluster, settings)),
+        refused_url=_refused_url(cluster, settings) if no_brokers else "",
+        cut_off=_cut_off(cluster) if no_brokers else "",
         warm=warm,
         due=due,
         paused=settings.paused,
@@ -166,7 +175,7 @@ def _with_gates(facts: PolicyFacts, cluster: ClusterState, settings: Settings, s
     return replace(
         facts,
         contested=contested if state.competition.retreating(now) else "",
-        unreachable=f"Pulsar can't be asked: {link.problem}" if link.linked and link.problem else "",
+        unreachable=_unreachable(cluster),
         own_balancer=link.own_balancer.text if link.linked and not link.own_balancer.disabled else "",
         closed=outside_windows(settings, now),
     )
@@ -204,6 +213,30 @@ def _no_brokers(cluster: ClusterState, settings: Settings) -> str:
     if settings.broker_names is None and not cluster.brokers_of(settings.name):
         return "spec.brokers selects no Broker object, and no pod to create one for"
     return ""
+
+
+def _refused_url(cluster: ClusterState, settings: Settings) -> str:
+    """Why the operator may not connect to a server that the policy names."""
+    auth, pulsar = settings.auth, settings.pulsar
+    servers = {"source.prometheus.url": (settings.prometheus.url, auth is not None and auth.secret)}
+    if pulsar is not None:
+        servers["pulsar.adminUrl"] = pulsar.admin_url, pulsar.auth is not None and pulsar.auth.secret
+    for path, (url, secrets) in servers.items():
+        try:
+            cluster.urls.admit(url, cluster.namespace, secrets=secrets)
+        except RefusedUrlError as error:
+            return f"spec.{path}: {error}"
+    return ""
+
+
+def _unreachable(cluster: ClusterState) -> str:
+    link = cluster.link
+    return f"Pulsar can't be asked: {link.problem}" if link.linked and link.problem else ""
+
+
+def _cut_off(cluster: ClusterState) -> str:
+    """Why Pulsar lists no broker: it does not answer. Empty before the first request."""
+    return "" if cluster.link.problem == NOT_ASKED else _unreachable(cluster)
 
 
 def none_ready(cluster: ClusterState, settings: Settings) -> str:

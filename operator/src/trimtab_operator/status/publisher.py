@@ -17,6 +17,8 @@ from trimtab_operator.confirm import BundleRepairs
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import BROKERS, BUNDLES, POLICIES, ConflictError, NotFoundError
 from trimtab_operator.observe.snapshot import trusted_only
+from trimtab_operator.resources.conditions import PolicyCondition
+from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pending_moves import MoveOutcome
@@ -34,6 +36,7 @@ from trimtab_operator.status.conditions import (
     without_old_answer,
 )
 from trimtab_operator.status.metrics import PolicyMetrics
+from trimtab_operator.status.summary import summarized
 from trimtab_strategies.model import ClusterLoad, Reason, counted, some
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import measured_percent
@@ -62,6 +65,8 @@ class StatusPublisher:
     _in_flight: int | None = None
     _reported_landed: frozenset[str] = frozenset()
     _reported_at: float = 0.0
+    _reported_circumstances: tuple[object, ...] = ()
+    _ready: Mapping[str, Any] | None = None
     _planned: int = 0
     _destinations: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,18 +89,36 @@ class StatusPublisher:
         in_flight = self.cluster.in_flight(self.policy)
         self._planned = 0 if result.plan is None else len(result.plan.moves)
         self._destinations = {result.names.get(move.bundle, move.bundle): move.destination for move in result.moved}
-        await self._status_and_events(lambda previous: policy_status(result, previous, in_flight))
+        circumstances = self._circumstances()
+
+        def made(previous: Mapping[str, Any]) -> dict[str, Any]:
+            status = policy_status(result, previous, in_flight)
+            self._ready = next(one for one in status["conditions"] if one["type"] == PolicyCondition.READY)
+            return status
+
+        await self._status_and_events(made)
         self._in_flight, self._reported_landed, self._reported_at = in_flight, frozenset(), self.cluster.clock()
+        self._reported_circumstances = circumstances
+
+    def _circumstances(self) -> tuple[object, ...]:
+        """What decides the conditions that do not come from a cycle."""
+        link = self.cluster.link
+        return self.cluster.process.leader, link.spec, link.problem, link.own_balancer.disabled
 
     async def landings(self) -> None:
-        """Update the number of pending moves and the brokers' bundles between two cycles. Raises `ApiError`."""
+        """Update the pending moves, the brokers' bundles, and the connection to Pulsar between two cycles.
+
+        Raises `ApiError`.
+        """
         in_flight, clock = self.cluster.in_flight(self.policy), self.cluster.clock()
-        landed = self._reported_landed | self._landed()
-        same = (in_flight, landed) == (self._in_flight, self._reported_landed)
+        landed, circumstances = self._reported_landed | self._landed(), self._circumstances()
+        before = (self._in_flight, self._reported_landed, self._reported_circumstances)
+        same = (in_flight, landed, circumstances) == before
         if self._in_flight is None or same or (in_flight and clock - self._reported_at < PACE):
             return
         await self._status_and_events(lambda previous: landed_status(previous, in_flight, self._planned, landed))
         self._in_flight, self._reported_landed, self._reported_at = in_flight, landed, clock
+        self._reported_circumstances = circumstances
         if not in_flight:
             await self.counts()
 
@@ -135,6 +158,8 @@ class StatusPublisher:
         found = led(cluster, status["conditions"], generation)
         found = linked(found, cluster.link, generation, cluster.now())
         found = steered(found, cluster.link, generation, cluster.now())
+        shown, mode = previous.get("conditions") or [], policy["spec"].get("mode", Mode.DRY_RUN)
+        found = summarized(found, shown, self._ready, mode, cluster.now())
         status["conditions"] = without_old_answer(found, cluster.now())
         body = {"metadata": {"resourceVersion": policy["metadata"]["resourceVersion"]}, "status": status}
         await cluster.api.patch(POLICIES, cluster.namespace, self.policy, body, subresource="status")
