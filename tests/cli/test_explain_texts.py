@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from explained_decisions import FACTS, LATER, LEVEL_PAIR, largest, of_broker, of_bundle, written_by
@@ -24,12 +25,19 @@ from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord
-from trimtab_strategies.model import HeldBack, Reason
+from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.testing import NOW, cluster
 
 TEXTS = Path(__file__).parent / "explained"
 DRY_RUN = HeldBack("", Reason.DRY_RUN, "spec.mode is DryRun")
 CLOSED = HeldBack("", Reason.OUTSIDE_WINDOW, "spec.windows: acts again from 2026-11-21T22:00:00Z")
+
+
+def all_moved_lately() -> ClusterLoad:
+    """`HOT_OF_FOUR`, after each of its bundles has moved within the last ten minutes. One is pinned, too."""
+    moved = NOW - 60.0 * np.arange(len(HOT_OF_FOUR.bundles))
+    pinned = np.arange(len(HOT_OF_FOUR.bundles)) == 1
+    return replace(HOT_OF_FOUR, bundles=replace(HOT_OF_FOUR.bundles, last_unload=moved, pinned=pinned))
 
 
 def moved_back() -> Answer | None:
@@ -114,6 +122,8 @@ def by_trim(situation: str) -> Answer | None:
 SITUATIONS: dict[str, Callable[[], Answer | None]] = {
     "a broker that gives": lambda: of_broker(decided(HOT_OF_FOUR), "a").explain(),
     "a broker that gets": lambda: of_broker(decided(HOT_OF_FOUR), "b").explain(),
+    "a broker whose bundles can't move": lambda: of_broker(decided(all_moved_lately()), "a").explain(),
+    "a broker that gets none of them": lambda: of_broker(decided(all_moved_lately()), "b").why_not(),
     "a broker that would give": lambda: of_broker(decided(HOT_OF_FOUR, shown=DRY_RUN, mode="DryRun"), "a").explain(),
     "a broker outside the windows": lambda: of_broker(decided(HOT_OF_FOUR, shown=CLOSED), "a").explain(),
     "a level broker": lambda: of_broker(decided(LEVEL_PAIR), "a", LATER).explain(),

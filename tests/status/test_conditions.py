@@ -244,6 +244,29 @@ def test_what_is_no_longer_known_of_a_broker_is_not_reported_as_its_cpu() -> Non
     assert message.startswith("CPU between 80 % and 80 %; CPU of b is unknown")
 
 
+def balanced_of(load: ClusterLoad) -> tuple[str, str]:
+    """Reason and message of the condition `Balanced` after a decision on `load`."""
+    found = decide(load, settings().pair, settings().limits, Memory(), np.random.default_rng(1)).plan
+    status = policy_status(result(plan=found, load=load, namespace="messaging"), {}, in_flight=0)
+    return next((c["reason"], c["message"]) for c in status["conditions"] if c["type"] == "Balanced")
+
+
+def test_the_range_has_only_brokers_that_are_compared_and_the_others_are_named() -> None:
+    _, message = balanced_of(cluster(bundles=2, a=0.1, b=0.08, c=0.45, unschedulable=["c"]))
+
+    assert message.startswith("CPU between 8 % and 10 %; not compared: c")
+
+
+def test_the_condition_names_the_cool_downs_that_bar_all_bundles_and_their_end() -> None:
+    load = cluster(bundles=4, a=0.9, b=0.2, c=0.2)
+    moved = np.full(len(load.bundles), load.now - 60)
+
+    reason, message = balanced_of(replace(load, bundles=replace(load.bundles, last_unload=moved)))
+
+    assert reason == "CoolDown"
+    assert "nothing moves: a: 4 of its 4 bundles can't move now: 4 moved lately, until " in message
+
+
 def unmeasured(load: ClusterLoad, broker: str) -> ClusterLoad:
     """`load`, nothing of which says what `broker` uses, or what it could use."""
     usage, limit, row = load.brokers.usage.copy(), load.brokers.limit.copy(), load.brokers.index[broker]

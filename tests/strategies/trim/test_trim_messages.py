@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trim_world import Play, World, skewed, spread
 from trimtab_strategies.model import Reason
+from trimtab_strategies.shedding.trim.messages import below_floor
 from trimtab_strategies.shedding.trim.shedder import TrimParams
 
 
@@ -27,6 +30,16 @@ def test_the_texts_name_the_broker_and_the_figures() -> None:
         "for 60 minutes, 276 point-minutes, and cut 2.0 % of the clients: worth it from 400 on"
         " (trim.worth is 4000; 2700 or less would act)"
     )
+
+
+def test_a_measured_cpu_above_the_busiest_broker_of_the_replay_is_named() -> None:
+    now = np.array([8.0, 45.0])
+
+    text = below_floor(8.0, 30, ("a", "b"), now)
+    assert text.startswith(
+        "the busiest broker is at 8 % with the current owners of the bundles, though b was at 45 % last"
+    )
+    assert below_floor(45.0, 60, ("a", "b"), now).startswith("the busiest broker is at 45 %; balancing begins at 60 %")
 
 
 def test_a_plan_says_why_it_is_made() -> None:

@@ -127,14 +127,14 @@ DATA_REASONS = frozenset(
 
 
 def cpu_range(plan: Plan | None, load: ClusterLoad | None = None, *, after: bool = False) -> tuple[float, float] | None:
-    """CPU percent of the least and the most used broker, or None when none was measured.
+    """CPU percent of the least and the most used broker that are compared, or None when none was measured.
 
     load: the snapshot of the plan; untrusted brokers are left out.
     """
     if plan is None or not len(plan.brokers):
         return None
     cpu = trusted_only(plan.after if after else plan.before, load)[:, CPU]
-    known = cpu[np.isfinite(cpu)]
+    known = cpu[np.isfinite(cpu) & ~np.isin(plan.brokers, _apart(plan, load))]
     return (float(known.min()), float(known.max())) if known.size else None
 
 
@@ -277,6 +277,8 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
         return "Unknown", str(result.outcome), "no decision was made in this cycle"
     text, ask = f"CPU between {ends[0]:.0f} % and {ends[1]:.0f} %", where_to_ask(result.plan, result.namespace)
     text += _unknown_cpu(result.plan, result.load)
+    if apart := _apart(result.plan, result.load):
+        text += f"; not compared: {some(apart, _NAMED)}"
     if not result.plan.empty:
         planned = [counted(len(result.plan.moves), "move")] if result.plan.moves else []
         planned += [counted(len(result.plan.splits), "split")] if result.plan.splits else []
@@ -287,6 +289,13 @@ def _balanced(result: CycleResult) -> tuple[str, str, str]:
     held = result.obstacle or HeldBack("", result.outcome)
     about = f"{held.subject}: " if held.subject else ""
     return "False", str(held.reason), f"{text}; nothing moves: {about}{held.detail or held.reason}{ask}"
+
+
+def _apart(plan: Plan, load: ClusterLoad | None) -> list[str]:
+    """The brokers that are not compared with the others, although they are measured: not ready, or being emptied."""
+    apart = {held.subject for held in plan.held_back if held.reason in {Reason.NOT_READY, Reason.UNSCHEDULABLE}}
+    known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
+    return [name for name, measured in zip(plan.brokers, known, strict=True) if measured and name in apart]
 
 
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:

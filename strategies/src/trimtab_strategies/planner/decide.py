@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from trimtab_strategies.filters import BrokerSelection
-from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, guard
+from trimtab_strategies.guard import Guarded, MoveCaps, MoveLimits, Verdict, guard
 from trimtab_strategies.model import (
     NO_POLICY,
     NOTHING_CONSIDERED,
@@ -26,6 +27,7 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.assign import assign, believed
+from trimtab_strategies.planner.bars import barred
 from trimtab_strategies.planner.candidates import DestinationChoice, selection_on
 from trimtab_strategies.planner.drain import NO_DRAINS, DrainMoves, Drains, resting, set_apart
 from trimtab_strategies.planner.moves import MovePlanner
@@ -160,11 +162,16 @@ def _decide(
     placing = MovePlanner(landed, choosing, allowed, limits, caps, predicted, rng, draining.memory)
     shedder = resting(pair.shedder, allowed, drains, division.moved)
     shedding, shed_moves = _shed_and_place(landed, shedder, allowed, placing, memory.shedder)
+    bars: tuple[HeldBack, ...] = ()
+    if audited and shedder is pair.shedder and not shedding.unloads and _verdict_reason(shedding) not in VERDICTS:
+        unbarred = partial(_unbarred, landed, shedder, allowed, memory.shedder)
+        bars = barred(landed, allowed, limits, choosing, unbarred)
+    reasons = bars or shedding.held_back
     names, sources = cluster.brokers.names, [unload.broker for unload in shedding.unloads]
     plan = Plan(
         moves=(*moves, *shed_moves),
         held_back=(
-            *shedding.held_back,
+            *reasons,
             *draining.held_back(),
             *division.held_back,
             *placing.held_back(),
@@ -177,9 +184,9 @@ def _decide(
         splits=division.splits,
         target_weights=shedding.target_weights,
         carried=shedding.carried,
-        considered=placing.notes.considered(sources, shedding.held_back) if audited else NOTHING_CONSIDERED,
+        considered=placing.notes.considered(sources, reasons) if audited else NOTHING_CONSIDERED,
         cause=shedding.cause if shed_moves else "",
-        verdict=None if shed_moves else _verdict((*shedding.held_back, *placing.held_back())),
+        verdict=None if shed_moves else _verdict((*reasons, *placing.held_back())),
     )
     parts = (shedding.memory, placing.memory, division.memory.splitter)
     return Decision(plan, Memory(*(forget_others(part, names) for part in parts)))
@@ -188,6 +195,20 @@ def _decide(
 def _verdict(held_back: Sequence[HeldBack]) -> HeldBack | None:
     """Why nothing is shed: the first entry about the whole cluster, or else the first one."""
     return next((held for held in held_back if held.reason in VERDICTS), held_back[0] if held_back else None)
+
+
+def _verdict_reason(shedding: Shedding) -> Reason | None:
+    """Why a shedder sheds nothing, in a word."""
+    found = _verdict(shedding.held_back)
+    return None if found is None else found.reason
+
+
+def _unbarred(
+    cluster: ClusterLoad, shedder: Shedder, allowed: Guarded, memory: Mapping[str, Any], bundles: BoolArray
+) -> Shedding:
+    """What the shedder would shed if all `bundles` (mask, m) could move, and go to any broker."""
+    free = replace(allowed, sheddable=Verdict(len(bundles)).rule_out(~bundles, Reason.NO_LOAD_DATA))
+    return shed(cluster, shedder, free, np.zeros(len(bundles), dtype=bool), memory)
 
 
 def without(allowed: Guarded, division: Division) -> Guarded:

@@ -29,7 +29,7 @@ from trimtab_operator.cli.why.answers import (
 )
 from trimtab_operator.cli.why.wording import SENTENCES
 from trimtab_operator.decision_log.record import BrokerView, DecisionRecord, MoveView
-from trimtab_strategies.model import RESOURCES, LimitOrigin, Reason, counted
+from trimtab_strategies.model import RESOURCES, VERDICTS, LimitOrigin, Reason, counted
 
 _SHOWN = 10
 """Maximum number of bundles or moves in an answer."""
@@ -106,7 +106,7 @@ class BrokerExplanation:
         top = max(record.brokers, key=lambda other: other.usage if other.usage is not None else -1.0)
         detail = f"the most used is {top.name} at {level(top)}"
         far = distance(record, top)
-        if far and top.gives.reason is not Reason.BELOW_MINIMUM:
+        if far and top.gives.reason in VERDICTS | {Reason.NOT_CHOSEN}:
             detail = f"{top.name}: {far}"
         elif top.gives.detail:
             detail = top.gives.detail

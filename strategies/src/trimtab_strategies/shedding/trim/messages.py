@@ -92,10 +92,16 @@ def not_worth(names: Sequence[str], found: Cause, worth: Worth, watch: Watch, *,
     return f"{above(names, found)}; {worth}: {needed}"
 
 
-def below_floor(busiest: float, floor: float) -> str:
-    """Why a cluster with little load is left alone. busiest: percent of the busiest broker. floor: the parameter."""
+def below_floor(busiest: float, floor: float, names: Sequence[str], now: FloatArray) -> str:
+    """Why a cluster with little load is left alone. busiest: percent of the busiest broker. floor: the parameter.
+
+    names, now: the brokers, and their measured CPU (n,) in percent. It differs from the replay after moves and starts.
+    """
     act = f"; {_two_digits(busiest)} or less would act" if busiest >= 1 else ""
-    return f"the busiest broker is at {busiest:.0f} %; balancing begins at {floor:g} % (trim.floor){act}"
+    at, top = f"{busiest:.0f} %", int(np.nan_to_num(now, nan=-1.0).argmax())
+    if np.nan_to_num(now[top]) >= busiest + 1:
+        at += f" with the current owners of the bundles, though {names[top]} was at {now[top]:.0f} % last"
+    return f"the busiest broker is at {at}; balancing begins at {floor:g} % (trim.floor){act}"
 
 
 def filled(names: Sequence[str], moves: int, cut: float) -> str:

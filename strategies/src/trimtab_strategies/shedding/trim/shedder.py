@@ -63,6 +63,7 @@ from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.replayed_minutes import KnownMinutes
 from trimtab_strategies.shedding.trim.samples import AnyFloats
 from trimtab_strategies.shedding.trim.search import COARSE, FEW, PairSearch
+from trimtab_strategies.usage import measured_percent
 
 _ROLLOUT = 900.0  # if two brokers leave within so many seconds, that is a rollout
 _OUTLASTS = 1.5  # a rollout ends after this multiple of the longest pause between departures
@@ -157,13 +158,19 @@ class _TrimCycle:
         """The plan that evens out the load, or else the one that fills vacant brokers, or else why nothing moves."""
         busiest = 100 * self.replay.usage[-1].max()
         floor = self.params.floor
-        plan, why = self.levelled() if busiest >= floor else (None, messages.below_floor(busiest, floor))
+        plan, why = self.levelled() if busiest >= floor else (None, self.idle(busiest))
         if plan is not None:
             return self.made(plan, self.memory, why)
         filling = self.filled()
         if filling is not None:
             return filling
         return _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
+
+    def idle(self, busiest: float) -> str:
+        """Why a cluster is left alone whose busiest broker is at `busiest` percent, below `floor`."""
+        brokers = self.cluster.brokers
+        measured = measured_percent(brokers.usage, brokers.limit)[:, CPU]
+        return messages.below_floor(busiest, self.params.floor, brokers.names, measured)
 
     def filled(self) -> Shedding | None:
         """The plan that gives bundles to brokers that have hardly any, at any usage; None if that is not worth it."""
