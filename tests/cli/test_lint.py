@@ -261,7 +261,7 @@ def test_each_finding_is_on_its_line_with_value_bound_and_fix(wrong: Path, capsy
     shown = capsys.readouterr()
     told = {f["line"]: (f["level"], f["field"], f["message"]) for f in json.loads(shown.out)}
     assert told == {
-        8: ("error", "spec.interval", "is 60: write a string, in quotes"),
+        8: ("error", "spec.interval", 'is 60: write a string, in quotes: "60s"'),
         12: ("error", "spec.shedder.thresholdShedder.threshold", "is 250, but must be at most 100"),
         13: (
             "error",
@@ -296,7 +296,8 @@ def test_what_would_break_an_annotation_is_escaped(tmp_path: Path, capsys: Captu
 def test_the_table_reads_as_a_compiler_speaks(wrong: Path, capsys: Captured) -> None:
     assert main(["lint", str(wrong)]) == 1
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"{wrong}:8: error: BalancingPolicy/main: spec.interval is 60: write a string, in quotes [type]"
+    told = 'spec.interval is 60: write a string, in quotes: "60s" [type]'
+    assert first == f"{wrong}:8: error: BalancingPolicy/main: {told}"
 
 
 def test_warnings_fail_only_where_that_is_asked_for(tmp_path: Path, capsys: Captured) -> None:

@@ -354,18 +354,18 @@ def test_only_what_is_to_be_filled_in_is_noted(changed: dict[str, Any], told: li
         ([], "--admin-url"),
         (
             ["--admin-url", "http://127.0.0.1:1", "--policy-admin-url", "p:80"],
-            "--policy-admin-url p:80: the url's scheme",
+            "--policy-admin-url p:80: the url has no scheme; write http://p:80 or https://p:80",
         ),
-        (["--admin-url", "pulsar:8080"], "--admin-url pulsar:8080: the url's scheme 'pulsar' must be http or https"),
+        (["--admin-url", "pulsar:8080"], "--admin-url pulsar:8080: the url has no scheme; write http://pulsar:8080 or"),
         (
             ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "prometheus:9090"],
-            "--prometheus-url prometheus:9090: the url's scheme 'prometheus' must be http or https; write it like http",
+            "--prometheus-url prometheus:9090: the url has no scheme; write http://prometheus:9090 or https://",
         ),
         (
             ["--admin-url", "http://127.0.0.1:1", "--prometheus-url", "http://p:9090/?tenant=a"],
-            "--prometheus-url http://p:9090/?tenant=a: the url holds ? or #; leave out what follows",
+            "--prometheus-url http://p:9090/: the url holds ? or #; leave out what follows, and write http://p:9090/",
         ),
-        (["--admin-url", "http://u:s3cret@127.0.0.1:1"], "--admin-url 127.0.0.1:1: the url holds a user name"),
+        (["--admin-url", "http://u:s3cret@127.0.0.1:1"], "--admin-url http://127.0.0.1:1: the url holds a user name"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_said_in_a_line(

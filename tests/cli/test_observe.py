@@ -189,7 +189,7 @@ def test_nothing_known_is_drawn_too() -> None:
         ([], "observe needs --policy NAME, --url URL or --history DIR"),
         (["--url", "http://x"], "--url needs --namespace"),
         (["--url", "http://x", "--policy", "one", "-n", "x"], "--url excludes"),
-        (["--url", "http://u:p@x", "-n", "x"], "--url: the source's url holds a user name"),
+        (["--url", "http://u:p@x", "-n", "x"], "--url http://x: the url holds a user name"),
         (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),
         (["--history", "DIR", "--from", "5m"], "--from needs --plot"),
         (["--history", "DIR", "--plot", "load.png"], "load.png must end in .svg"),

@@ -37,12 +37,13 @@ class Compatibility(StrEnum):
 
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
-_DURATION = r"^([0-9]+(s|m|h))+$"
+DURATION = r"^([0-9]+(s|m|h))+$"
+"""Pattern of a duration."""
 
 
 def seconds(text: str) -> float:
     """Convert a duration such as ``90s``, ``5m`` or ``1h30m`` to seconds. Raises `ValueError`."""
-    if not re.fullmatch(_DURATION, text):
+    if not re.fullmatch(DURATION, text):
         raise ValueError(f"duration {text!r} must look like 90s, 5m or 1h30m")
     found = sum(float(n) * _SECONDS[unit] for n, unit in re.findall(r"([0-9]+)([smh])", text))
     if found == float("inf"):
@@ -56,10 +57,10 @@ def _positive(text: str) -> str:
     return text
 
 
-Duration = Annotated[str, Field(pattern=_DURATION, max_length=16), AfterValidator(_positive)]
+Duration = Annotated[str, Field(pattern=DURATION, max_length=16), AfterValidator(_positive)]
 """A duration as in Kubernetes: ``90s``, ``5m``, ``1h30m``."""
 
-DurationOrZero = Annotated[str, Field(pattern=_DURATION, max_length=16)]
+DurationOrZero = Annotated[str, Field(pattern=DURATION, max_length=16)]
 """A duration, or ``0s``."""
 
 
@@ -78,8 +79,9 @@ _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 
 _LONGEST = 32
 _SUFFIX = "([mkMGTPE]|[KMGTPE]i)?"
-_AMOUNT = rf"^[0-9]+(\.[0-9]+)?{_SUFFIX}$"
-_AMOUNT_ABOVE_ZERO = rf"^([0-9]*[1-9][0-9]*(\.[0-9]+)?|[0-9]+\.[0-9]*[1-9][0-9]*){_SUFFIX}$"
+AMOUNT = rf"^[0-9]+(\.[0-9]+)?{_SUFFIX}$"
+AMOUNT_ABOVE_ZERO = rf"^([0-9]*[1-9][0-9]*(\.[0-9]+)?|[0-9]+\.[0-9]*[1-9][0-9]*){_SUFFIX}$"
+"""Patterns of a quantity, and of one above 0."""
 
 
 def quantity(text: str) -> float:
@@ -93,7 +95,8 @@ def quantity(text: str) -> float:
 
 
 def _quantity_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    return str(int(value)) if whole else value  # YAML's 1e3 is a floating-point number, and JSON's 1000 is the same
 
 
 def _checked(text: str) -> str:
@@ -116,11 +119,11 @@ def _int_or_string(pattern: str, least: int) -> WithJsonSchema:
     return WithJsonSchema({"x-kubernetes-int-or-string": True, **bounds})
 
 
-Quantity = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_checked), _int_or_string(_AMOUNT, 0)]
+Quantity = Annotated[str, BeforeValidator(_quantity_text), AfterValidator(_checked), _int_or_string(AMOUNT, 0)]
 """An amount as in Kubernetes: a whole number, or a text such as ``500k``, ``10Mi`` or ``1.5G``."""
 
 PositiveQuantity = Annotated[
-    str, BeforeValidator(_quantity_text), AfterValidator(_above_zero), _int_or_string(_AMOUNT_ABOVE_ZERO, 1)
+    str, BeforeValidator(_quantity_text), AfterValidator(_above_zero), _int_or_string(AMOUNT_ABOVE_ZERO, 1)
 ]
 """A `Quantity` above 0."""
 

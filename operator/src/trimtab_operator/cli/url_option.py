@@ -8,7 +8,16 @@ from __future__ import annotations
 import argparse
 
 from trimtab_operator.cli.common import CommandError
-from trimtab_operator.resources.urls import FLAG, SERVICES, AllowedUrls, BadPatternError, RefusedUrlError, parse
+from trimtab_operator.cli.query_options import PARAMETER
+from trimtab_operator.resources.urls import (
+    FLAG,
+    SERVICES,
+    AllowedUrls,
+    BadPatternError,
+    RefusedUrlError,
+    parse,
+    safe_text,
+)
 
 
 def add_url_option(parser: argparse._ActionsContainer, what: str) -> None:
@@ -36,5 +45,6 @@ def check_url(option: str, url: str, *, like: str = "http://127.0.0.1:8080") -> 
     try:
         parse(url)
     except RefusedUrlError as error:
-        without_user = url.rpartition("@")[2]
-        raise CommandError(f"{option} {without_user}: {error}; write it like {like}") from error
+        told = str(error) if "write http" in str(error) else f"{error}; write it like {like}"
+        more = f"; give its parameters with {PARAMETER}" if option == "--url" and "?" in url else ""
+        raise CommandError(f"{option} {safe_text(url)}: {told}{more}") from error

@@ -319,7 +319,8 @@ class Api:
             except (*LOST, json.JSONDecodeError) as error:
                 tried += 1
                 if not await patience.wait():
-                    raise ApiUnavailableError(f"{verb} {url}: the answer broke off {tried} times: {error}") from error
+                    asked = f"{verb} {_path(url)}"
+                    raise ApiUnavailableError(f"{asked}: the answer broke off {tried} times: {error}") from error
             else:
                 return body
             finally:
@@ -360,7 +361,7 @@ class Api:
             raise RefusedError(f"{refused}; {error}", status=refused.status, reason=refused.reason) from error
 
     async def _attempt(self, verb: str, method: str, url: str, **request: Any) -> aiohttp.ClientResponse:
-        began, asked = time.monotonic(), f"{verb} {self.host}{url}"
+        began, asked = time.monotonic(), f"{verb} {self.host}{_path(url)}"
         try:
             response = await self._connection.send(method, url, **request)
         except LOST as error:
@@ -371,6 +372,11 @@ class Api:
             lapse = self._connection.lapse() if response.status == _UNAUTHORIZED else ""
             raise await read_error(f"{asked}: {lapse}" if lapse else asked, response)
         return response
+
+
+def _path(url: str) -> str:
+    """`url` for a message, without its parameters."""
+    return url.partition("?")[0]
 
 
 def _finite(seconds: float) -> float | None:

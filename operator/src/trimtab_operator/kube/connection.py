@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from aiohttp.helpers import get_env_proxy_for_url
 from kubernetes.aio import client, config
+from yarl import URL
 
 from trimtab_operator import __version__
 from trimtab_operator.kube.errors import ConnectionSettingsError
@@ -71,6 +73,7 @@ class Connection:
             session["headers"] = acting_as.headers  # on the session, as headers of a request can't repeat a name
         configuration.client_session_kwargs = session
         await access.load(configuration)
+        _check_proxy(str(configuration.host), configuration.proxy)
         with _usable(access.path):  # this reads the certificates
             return cls(configuration, access)
 
@@ -162,6 +165,18 @@ class Connection:
         assert isinstance(response, aiohttp.ClientResponse)
         self._answered = True
         return response
+
+
+def _check_proxy(host: str, own: str | None) -> None:
+    """Raise `ConnectionSettingsError` for a proxy of the environment that is not HTTP. own: that of the kubeconfig."""
+    try:
+        proxy = None if own else get_env_proxy_for_url(URL(host))[0]
+    except LookupError:
+        return
+    if proxy is not None and proxy.scheme not in {"http", "https"}:
+        shown = proxy.origin() if proxy.host else proxy.scheme
+        problem = "must be http or https: correct it, or set NO_PROXY"
+        raise ConnectionSettingsError(f"proxy {shown} of the environment {problem}; it was found for {host}")
 
 
 class _Access:

@@ -36,6 +36,7 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _SHORT = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)?")
 _NUMBER = re.compile(r"([0-9]+|0x[0-9a-f]*)")
 _PATH = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
+_BARE = re.compile(r"(?!https?[:/])[A-Za-z0-9._-]+(:[0-9]+)?(/.*)?")
 _PATTERN = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[0-9a-f:.]+\]|[-a-z0-9_.*]+)(?::(?P<port>[0-9]+|\*))?")
 
 
@@ -145,11 +146,17 @@ SERVICES_ALONE = AllowedUrls.of(())
 
 def parse(url: str) -> Address:
     """Parse `url`. Raises `RefusedUrlError` if it is not a URL, or if two programs might parse it differently."""
+    if "://" not in url:
+        shown = safe_text(url)
+        like = f"http://{shown} or https://{shown}" if _BARE.fullmatch(shown) else "http://HOST:PORT"
+        raise RefusedUrlError(f"the url has no scheme; write {like}")
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise RefusedUrlError(f"the url can't be read: {error}") from None
+    except ValueError:  # its text may hold a password
+        raise RefusedUrlError(
+            f"the url can't be read: its port must be 1 to {_LAST_PORT}, and an IPv6 address must be in brackets"
+        ) from None
     if problem := _problem(parts, url, port):
         raise RefusedUrlError(problem)
     try:
@@ -166,12 +173,22 @@ def _problem(parts: SplitResult, url: str, port: int | None) -> str:
     if "@" in parts.netloc:
         return "the url holds a user name; leave it out, and give it as credentials"
     if "?" in url or "#" in url:
-        return "the url holds ? or #; leave out what follows, because queries are added to its path"
+        why = "queries are added to its path"
+        return f"the url holds ? or #; leave out what follows, and write {safe_text(url)}: {why}"
     if _PATH.fullmatch(parts.path) is None or re.search(r"[\s\\]", url):
         return f"the url's path {parts.path!r} has characters that no path may have; write them as %XX"
     if port == 0:
         return f"the url's port 0 must be 1 to {_LAST_PORT}"
     return ""
+
+
+def safe_text(url: str) -> str:
+    """`url` for a message: without a user, a password, and all after ``?`` or ``#``, which may hold a token."""
+    plain, *after = re.split(r"[?#]", url, maxsplit=1)
+    scheme, mark, rest = plain.partition("://") if "://" in plain else ("", "", plain)
+    if after and "@" in after[0]:  # the ? may be part of a password
+        return f"{scheme}{mark}..."
+    return f"{scheme}{mark}{rest.rpartition('@')[2]}"
 
 
 def canonical_host(text: str) -> str:

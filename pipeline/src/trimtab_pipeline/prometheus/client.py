@@ -246,7 +246,8 @@ def _text(url: str | bytes) -> str:
 def _response_text(response: requests.Response, credentials: Credentials) -> str:
     """The error in an answer: Prometheus' ``error``, the target of a redirect, or else the beginning of the body."""
     if response.status_code in _MOVED:
-        return f"it leads to {credentials.hide(response.headers.get('Location', 'nowhere'))[:LONG]}; {CORRECT_URL}"
+        target = re.split(r"[?#]", response.headers.get("Location", "nowhere"))[0]  # the rest may hold a token
+        return f"it leads to {credentials.hide(target)[:LONG]}; {CORRECT_URL}"
     body = next(response.iter_content(_COMPLAINT), b"")
     try:
         return credentials.hide(str(json_of(body)["error"]))[:LONG]

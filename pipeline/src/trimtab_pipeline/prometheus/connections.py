@@ -12,7 +12,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -219,8 +219,8 @@ def cause_of(
     time-out.
     """
     causes = list(_causes(error))
-    if any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
-        return f"has a host name that can't be resolved; {CORRECT_URL}"
+    if problem := _address_problem(causes):
+        return problem
     scheme = "" if error.request is None else str(error.request.url).partition(":")[0]
     advice = tls_advice(" ".join(map(str, causes)), _fields(credentials), scheme)
     if (distrust := next((c for c in causes if isinstance(c, ssl.SSLCertVerificationError)), None)) is not None:
@@ -233,6 +233,25 @@ def cause_of(
         return credentials.hide(no_url(error))
     why = credentials.hide(str(causes[-1]))[:LONG]
     return f"can't be read: {why}; {advice}" if advice else f"can't be read: {why}"
+
+
+def _address_problem(causes: Sequence[BaseException]) -> str:
+    """What is wrong with the host, or with the proxy of the environment; empty if nothing.
+
+    The proxy's URL is not shown: it may hold a password.
+    """
+    texts = " ".join(map(str, causes))
+    if "SOCKS" in texts:
+        problem = "the environment names a SOCKS proxy, and only HTTP proxies are supported"
+    elif "Proxy URL" in texts or any(isinstance(cause, requests.exceptions.InvalidProxyURL) for cause in causes):
+        problem = "the environment's proxy is not a URL like http://HOST:PORT"
+    elif any(isinstance(cause, requests.exceptions.ProxyError) for cause in causes):
+        problem = "the environment's proxy does not answer"
+    elif any(isinstance(cause, urllib3.exceptions.NameResolutionError) for cause in causes):
+        return f"has a host name that can't be resolved; {CORRECT_URL}"
+    else:
+        return ""
+    return f"can't be asked: {problem}; correct HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or add the host to NO_PROXY"
 
 
 def _fields(credentials: Credentials) -> TlsFields:

@@ -27,7 +27,7 @@ from trimtab_operator.cli.flags import (
     settle_namespace,
 )
 from trimtab_operator.cli.tables import console
-from trimtab_operator.cli.url_option import add_url_option, allowed_urls
+from trimtab_operator.cli.url_option import add_url_option, allowed_urls, check_url
 from trimtab_operator.kube.client import POLICIES, Api, ApiError
 from trimtab_operator.loop.preview import measured_load
 from trimtab_operator.state.settings import Settings
@@ -143,6 +143,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
     check_prometheus_options(arguments)
     if arguments.url and (arguments.history or arguments.policy):
         raise CommandError("--url excludes --history and --policy: leave them out")
+    if arguments.url:
+        check_url("--url", arguments.url, like="http://prometheus:9090")
     if arguments.url and not arguments.namespace:
         raise CommandError("--url needs --namespace, the Kubernetes namespace of the brokers")
     for name, value in {"--at": arguments.at, "--plot": arguments.plot, "--from": arguments.begin}.items():

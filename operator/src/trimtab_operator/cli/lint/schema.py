@@ -19,9 +19,20 @@ from pydantic import ValidationError
 
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.lint.files import At, Document, Found, Level, spelt
+from trimtab_operator.cli.lint.spelling import (
+    FORMS,
+    choice_meant,
+    duration_meant,
+    elsewhere,
+    flag_meant,
+    form_problem,
+    is_url,
+    number_meant,
+)
 from trimtab_operator.kube.naming import LONGEST, is_object_name
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
+from trimtab_operator.resources.urls import safe_text
 from trimtab_strategies.model import some
 
 Schema = Mapping[str, Any]
@@ -37,6 +48,9 @@ _MOST_FINDINGS = 200
 """Maximum number of findings in one object; a person starts with the first ones."""
 _LONGEST_TEXT = 4096
 """Maximum number of characters of a text to compare with a pattern, if the schema has no bound."""
+
+
+_PARAMETERS = "; its parameters belong in spec.source.prometheus.parameters"
 
 
 @cache
@@ -129,7 +143,8 @@ def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
         return
     for word, check in _CHECKS.items():
         if word in schema and _concerns(word, value, schema) and (text := check(value, schema)):
-            yield _error(at, word, text)
+            more = _PARAMETERS if at[-2:] == ("prometheus", "url") and "?" in value else ""
+            yield _error(at, word, f"{text}{more}")
     if isinstance(value, dict):
         yield from _fields(value, schema, at)
     elif isinstance(value, list):
@@ -157,9 +172,29 @@ def _wrong_type(value: Any, schema: Schema) -> str:
         return "" if well else f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
     wanted = schema.get("type", "object")
     if wanted == "string" and isinstance(value, (bool, int, float)):
-        return f"is {_quoted(value)}: write a string, in quotes"
+        return f"is {_quoted(value)}: write a string, in quotes{_like(value, schema)}"
     is_it, words = _TYPES[wanted]
-    return "" if is_it(value) else f"is {_quoted(value)}: write {words}"
+    return "" if is_it(value) else f"is {_quoted(value)}: write {words}{_unquoted(value, wanted, schema)}"
+
+
+def _like(value: Any, schema: Schema) -> str:
+    """A string that a number or a boolean may stand for."""
+    form = FORMS.get(schema.get("pattern", ""))
+    if form is None:
+        return f": {meant}" if (meant := choice_meant(str(value), schema.get("enum", ()))) else ""
+    return f': "{value}s"' if form.meant is duration_meant and _whole(value) else f": {form.words}"
+
+
+def _unquoted(value: Any, wanted: str, schema: Schema) -> str:
+    """The value without quotes that a text probably stands for."""
+    if wanted == "boolean" and (meant := flag_meant(value)):
+        return f": {meant}, without quotes"
+    if wanted in {"number", "integer"} and isinstance(value, str) and (meant := number_meant(value[:_SHOWN])):
+        return f": {meant}, without quotes"
+    types = schema.get("properties", {}).get("type", {}).get("enum", ())
+    if wanted == "object" and isinstance(value, str) and (meant := choice_meant(value[:_LONGEST_TEXT], types)):
+        return f": {{type: {meant}}}"
+    return ""
 
 
 def _number(value: Any) -> bool:
@@ -201,16 +236,23 @@ def _enum(value: Any, schema: Schema) -> str:
     choices = schema["enum"]
     if value in choices:
         return ""
-    near = difflib.get_close_matches(str(value)[:_SHOWN], choices, 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"is {_quoted(value)}, but must be one of {', '.join(map(str, choices))}{meant}"
+    text = str(value)[:_LONGEST_TEXT]
+    if meant := choice_meant(text, choices):
+        return f"is {_quoted(value)}: write {meant}"
+    near = difflib.get_close_matches(text[:_SHOWN], choices, 1)
+    meant = elsewhere(text) or (f"did you mean {near[0]}?" if near else "")
+    return f"is {_quoted(value)}, but must be one of {', '.join(map(str, choices))}{meant and f'; {meant}'}"
 
 
 def _pattern(value: Any, schema: Schema) -> str:
     if len(value) > schema.get("maxLength", _LONGEST_TEXT):
         return "" if "maxLength" in schema else f"has {len(value)} characters, but at most {_LONGEST_TEXT} are read"
     pattern = re.sub(r"\$$", r"\\Z", schema["pattern"])
-    return "" if re.search(pattern, value, re.ASCII) else f"is {_quoted(value)}, but must match {schema['pattern']}"
+    if re.search(pattern, value, re.ASCII):
+        return ""
+    if problem := form_problem(value, schema["pattern"]):
+        return f"is {_quoted(safe_text(value) if is_url(schema['pattern']) else value)}: {problem}"
+    return f"is {_quoted(value)}, but must match {schema['pattern']}"
 
 
 def _size(word: str, noun: str, *, most: bool) -> Callable[[Any, Schema], str]:
