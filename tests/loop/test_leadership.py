@@ -28,7 +28,7 @@ def test_what_kopf_writes_passes_the_same_fence(control_plane: ControlPlane, kub
     async def scenario() -> None:
         fence = Fence()
         async with Api.connect(str(control_plane.kubeconfig), fence=fence) as api:
-            login = await leadership._login(api, fence)()
+            login = await leadership._login(api, fence, 2)()
             url = f"{login.server}/api/v1/namespaces/{kube_namespace}/configmaps"
             body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
             async with login.aiohttp_session as session:

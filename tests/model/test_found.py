@@ -6,7 +6,7 @@ import pytest
 
 from explorer import replayed
 from move_world import HIGH, LOW
-from mutants import moves
+from worlds import moves
 
 ME = "the first operator"
 BEGUN = (

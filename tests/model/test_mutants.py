@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from explorer import explore, replayed
-from mutants import MUTANTS, Mutant, moves
+from mutants import MUTANTS, Mutant
+from worlds import moves
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 
@@ -49,6 +50,6 @@ def test_a_counter_example_is_told_line_by_line() -> None:
 
 def test_the_page_names_every_mutant() -> None:
     text = PAGE.read_text()
-    rows = [f"| `{mutant.short}` | {mutant.mistake} | {mutant.violated} |" for mutant in MUTANTS]
+    rows = [f"| `{mutant.short}` | {mutant.mistake} | {mutant.violated} | {mutant.world.text} |" for mutant in MUTANTS]
 
     assert [row for row in rows if row not in text] == []

@@ -3,59 +3,103 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from explorer import Model, explore
-from mutants import budgeted_moves, election, hourly_moves, moves, own_balancer, pulsar_splits, splits, unloads
+import move_world
+import split_world
+from explorer import Event, Model, State, explore
+from kube_world import World
 from trimtab_operator.pulsar.client.api import LoadManager
+from worlds import CLOSED, CLOSED_WITH_FAULTS, LARGE, BudgetedWorld, moves, pulsar_splits, splits
 
 pytestmark = pytest.mark.long
 
-BOUNDED: dict[str, tuple[Callable[[], Model], int]] = {
-    "moves": (moves(faults=2, takeovers=1, crashes=1, acts=1), 12_000),
-    "moves with a budget": (budgeted_moves(faults=1, takeovers=1), 6_000),
-    "moves with a budget per hour": (hourly_moves(faults=1, takeovers=1), 6_000),
-    "splits": (splits(faults=2, takeovers=1, acts=1), 12_000),
-    "splits by Pulsar": (pulsar_splits(faults=1, takeovers=1, acts=1), 8_000),
-    "splits by Pulsar, modular": (pulsar_splits(faults=1, acts=1, manager=LoadManager.MODULAR), 4_000),
-    "Pulsar's own balancer": (own_balancer(faults=1, takeovers=1, acts=2), 6_000),
-    "unloads": (unloads(faults=1, takeovers=1, acts=1), 4_000),
-    "unloads, extensible": (unloads(faults=1, takeovers=1, acts=1, manager=LoadManager.EXTENSIBLE), 4_000),
-    "the election": (election(faults=2, acts=2), 12_000),
-    "the election, once one leads": (election(faults=1, acts=1, begun=True), 12_000),
-}
-CLOSED: dict[str, Callable[[], Model]] = {
-    "moves without faults": moves(lag=False),
-    "moves with a budget per hour, without faults": hourly_moves(lag=False),
-    "a split without faults": splits(lag=False),
-    "a split by Pulsar without faults": pulsar_splits(lag=False),
-    "a split by Pulsar without faults, modular": pulsar_splits(lag=False, manager=LoadManager.MODULAR),
-    "Pulsar's own balancer without faults": own_balancer(acts=2),
-    "unloads without faults": unloads(acts=1, lag=False),
-    "unloads without faults, extensible": unloads(acts=1, lag=False, manager=LoadManager.EXTENSIBLE),
-}
+BOUNDED = 80_000
+"""States of the large worlds that are explored here, together."""
+
+WHOLE = 150_000
 
 
-@pytest.mark.parametrize("name", BOUNDED)
-def test_no_order_of_events_up_to_the_bound_violates_an_invariant(name: str) -> None:
-    model, most = BOUNDED[name]
-    done = explore(model(), most)
+def explored_whole(world: BudgetedWorld) -> None:
+    done = explore(world(), WHOLE)
+
+    sys.stdout.write(f"{done}\n")
+    assert done.found is None, str(done.found)
+    assert done.closed
+
+
+@pytest.mark.parametrize("world", LARGE, ids=lambda world: world.text)
+def test_no_order_of_events_up_to_the_bound_violates_an_invariant(world: BudgetedWorld) -> None:
+    most = round(BOUNDED * LARGE[world])
+    done = explore(world(), most)
 
     sys.stdout.write(f"{done}\n")
     assert done.found is None, str(done.found)
     assert done.states >= most
 
 
-def test_the_bounds_give_twenty_thousand_states() -> None:
-    assert sum(most for _, most in BOUNDED.values()) >= 20_000
+def test_the_shares_of_the_large_worlds_are_all_there_is() -> None:
+    assert sum(LARGE.values()) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("name", CLOSED)
-def test_without_faults_every_reachable_state_is_explored_and_leads_to_a_settled_one(name: str) -> None:
-    done = explore(CLOSED[name](), 60_000)
+@pytest.mark.parametrize("world", CLOSED, ids=lambda world: world.text)
+def test_without_faults_every_reachable_state_is_explored_and_leads_to_a_settled_one(world: BudgetedWorld) -> None:
+    explored_whole(world)
 
-    sys.stdout.write(f"{done}\n")
-    assert done.found is None, str(done.found)
-    assert done.closed
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", CLOSED_WITH_FAULTS, ids=lambda world: world.text)
+def test_with_one_fault_every_reachable_state_is_explored_and_leads_to_a_settled_one(world: BudgetedWorld) -> None:
+    explored_whole(world)
+
+
+class Goal:
+    """A model that reports a goal as its violation, to show that an exploration reaches it."""
+
+    def __init__(self, model: Model, goal: Callable[[World], bool]) -> None:
+        self.name, self._model, self._goal = model.name, model, goal
+
+    def initial(self) -> State:
+        return self._model.initial()
+
+    def events(self, state: State) -> Iterable[Event]:
+        return self._model.events(state)
+
+    def broken(self, state: State) -> str:
+        reached = self._model.settled(state) and self._goal(World(*state))  # type: ignore[arg-type]
+        return "the goal is reached" if reached else ""
+
+    def settled(self, state: State) -> bool:
+        return self._model.settled(state)
+
+
+def both_moved(model: move_world.MoveWorld) -> Callable[[World], bool]:
+    def goal(world: World) -> bool:
+        owners = [model.objects[world.slots[slot]]["spec"]["owner"] for slot in (move_world.L, move_world.H)]
+        return owners == ["y", "z"]
+
+    return goal
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+def test_both_moves_of_a_proposal_end_inside_the_bound(faults: int) -> None:
+    world = moves(faults=faults, lag=False)()
+    assert isinstance(world, move_world.MoveWorld)
+
+    assert explore(Goal(world, both_moved(world)), WHOLE).found is not None
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+def test_a_whole_split_ends_inside_the_bound(faults: int) -> None:
+    def split(world: World) -> bool:
+        return bool(world.slots[split_world.L] and world.slots[split_world.H] and not world.slots[split_world.P])
+
+    assert explore(Goal(splits(faults=faults, lag=False)(), split), WHOLE).found is not None
+
+
+def test_a_whole_split_by_pulsar_ends_inside_the_bound() -> None:
+    model = pulsar_splits(lag=False, manager=LoadManager.MODULAR)()
+
+    assert explore(Goal(model, lambda world: not world.slots[0]), WHOLE).found is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from split_model import CHILDREN, SplitModel, order
-from trimtab_operator.splits.steps import SplitStep, owner_of, parent_of, split_of
+from trimtab_operator.splits.steps import SplitStep, next_step, owner_of, parent_of, split_of
 
 ENDED = {SplitStep.DONE, SplitStep.UNDONE}
 
@@ -124,3 +124,38 @@ def test_the_bundles_go_through_the_states_of_pulsars_split() -> None:
             model.serve(name)
 
     assert written == [SplitStep.LOCK, *(SplitStep.CREATE for _ in CHILDREN), SplitStep.DELETE]
+
+
+def test_a_foreign_bundle_with_the_name_of_a_child_is_not_taken_for_the_child() -> None:
+    for owner in ("x", ""):
+        model = SplitModel(order())
+        foreign = {
+            "metadata": {"generation": 1, "name": CHILDREN[0]},
+            "spec": {"owner": owner, "range": {"lower": "0x00000000", "upper": "0x40000000"}},
+            "status": {"owner": owner, "observedGeneration": 1},
+        }
+        model.bundles[CHILDREN[0]] = foreign
+
+        step, why = next_step(model.order, model.seen())
+
+        assert (step, why) == (SplitStep.UNDONE, f"{CHILDREN[0]} exists already, and is not a child of b")
+        assert model.advance() is SplitStep.UNDONE
+        assert model.bundles[CHILDREN[0]] == foreign
+        assert "b" in model.bundles
+
+
+def test_a_split_that_begins_again_removes_the_children_of_the_attempt_before() -> None:
+    model = SplitModel(order())
+    for _ in range(3):
+        model.advance()
+    model.give_up = "it took too long"
+    assert model.advance() is SplitStep.UNLOCK
+    model.give_up = ""
+    old = [name for name in CHILDREN if name in model.bundles]
+
+    steps = [model.advance() for _ in old]
+
+    assert old
+    assert steps == [SplitStep.REMOVE] * len(old)
+    assert model.advance() is SplitStep.LOCK
+    assert to_the_end(model) is SplitStep.DONE

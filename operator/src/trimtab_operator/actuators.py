@@ -13,15 +13,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from trimtab_operator.aio import at_most
-from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
+from trimtab_operator.kube.client import AT_ONCE, BUNDLE_SPLITS, BUNDLES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.naming import BundleObjects, split_name
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.resources.bundle import EPOCH_DECREASED
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_strategies.model import Move, Reason, Split
 
-WRITERS = 32
-"""Maximum number of concurrent writes. More would raise the latency of a kube-apiserver, not its throughput."""
+WRITERS = AT_ONCE
+"""Maximum number of concurrent writes of one step. `Api` lets no more through, so more would only wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,9 @@ class DeclarativeActuator:
         except (ConflictError, NotFoundError) as error:
             return WriteResult(bundle.name, Reason.CONFLICT, str(error))
         except ApiError as error:
+            if EPOCH_DECREASED in str(error):
+                text = f"a leader of a higher epoch than {self.epoch} has already decided where it goes"
+                return WriteResult(bundle.name, Reason.DEPOSED, text)
             return WriteResult(bundle.name, Reason.INTERNAL_ERROR, str(error))
         return WriteResult(bundle.name, None)
 

@@ -17,19 +17,17 @@ import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from trimtab_operator.aio import ended, kept_running
-from trimtab_operator.kube.client import POLICIES, Api, ApiError
-from trimtab_operator.kube.config_map_store import UnreadableContentError
+from trimtab_operator.kube.client import AT_ONCE, Api, ApiError
 from trimtab_operator.kube.fence import Fence
-from trimtab_operator.kube.leader_election import LAST_EPOCH, Elector, LeaseLostError
-from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.kube.leader_election import Elector, LeaseLostError
+from trimtab_operator.namespace_admission import NamespaceAdmission, Writers, counted_epoch, policies_of
 from trimtab_operator.state.clusters import Clusters
-from trimtab_operator.state.strategy_state import PolicyStateStore
+from trimtab_operator.state.other_leaders import active
 
 if TYPE_CHECKING:
     import kopf
@@ -41,14 +39,11 @@ END_WITHIN = 8.0
 """Seconds that a process has to exit by itself after it lost its Lease. It writes nothing meanwhile."""
 
 
+_WATCHES = 4
+"""Connections that Kopf's watches of one namespace may occupy: two, and as many that are being replaced."""
+
 ASK_AGAIN = 0.5
 """Seconds until the next attempt to read which epochs were used."""
-
-ADMIT_EVERY = 1.0
-"""Seconds between two checks for added and removed namespaces."""
-
-Writers = Callable[[ClusterState], Mapping[str, Callable[[], Awaitable[None]]]]
-"""The tasks of a cluster that write, by name."""
 
 
 async def elected(clusters: Clusters, elector: Elector, stop: asyncio.Event) -> bool:
@@ -71,14 +66,14 @@ async def _campaign(clusters: Clusters, elector: Elector) -> None:
 
 
 async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Event, writers: Writers) -> None:
-    """Run Kopf, and the `writers` of each cluster, until `stop`, or until the Lease is lost.
+    """Run Kopf, and the `writers` of each cluster, until `stop`, or until the Lease is lost or this leader is deposed.
 
-    Raises `LeaseLostError`.
+    Raises `LeaseLostError`, also for a deposed leader.
     """
     keeping = asyncio.create_task(elector.keep(), name="lease")
     keeping.add_done_callback(lambda task: None if task.cancelled() else _stop_leading(clusters, stop))
     tasks: list[asyncio.Task[Any]] = [keeping]
-    admission = _Admission(clusters, elector, writers)
+    admission = NamespaceAdmission(clusters, elector, stop, writers)
     try:
         admission.counted |= await _begin(clusters, elector)
         await admission.look()
@@ -88,57 +83,12 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
         if keeping.done():
             keeping.result()
         await take_leave(clusters, elector.reference)
+        if clusters.process.deposed:
+            raise LeaseLostError(clusters.process.deposed)
     finally:
         clusters.metrics.leader.set(0)
         await ended(*tasks)
         await admission.end()
-
-
-@dataclass(slots=True)
-class _Admission:
-    """Starts the policies of a namespace, and the tasks that write in it, once our epoch is above all its epochs.
-
-    counted: namespaces whose epochs are known to be below ours.
-    """
-
-    clusters: Clusters
-    elector: Elector
-    writers: Writers
-    counted: set[str] = field(default_factory=set)
-    tasks: dict[str, tuple[ClusterState, list[asyncio.Task[None]]]] = field(default_factory=dict)
-
-    async def run(self) -> None:
-        """Repeat `look`. Never returns."""
-        while True:
-            await asyncio.sleep(ADMIT_EVERY)
-            await self.look()
-
-    async def look(self) -> None:
-        """Admit added namespaces, and stop the tasks of removed ones. Raises `LeaseLostError`."""
-        known = self.clusters.by_namespace
-        for namespace in [space for space, (cluster, _) in self.tasks.items() if known.get(space) is not cluster]:
-            self.counted.discard(namespace)
-            self.clusters.admitted.pop(namespace, None)
-            await ended(*self.tasks.pop(namespace)[1])
-        for cluster in self.clusters.all():
-            if cluster.namespace not in self.tasks and not cluster.stores.stale():
-                try:
-                    await self._admit(cluster)
-                except ApiError as error:  # the next call tries again
-                    log.warning("can't read yet which epochs were used in %s: %s", cluster.namespace, error)
-
-    async def _admit(self, cluster: ClusterState) -> None:
-        process = self.clusters.process
-        if cluster.namespace not in self.counted and (epoch := await unused_epoch(cluster)) > process.epoch:
-            process.epoch = await self.elector.claim(epoch)
-            self.clusters.metrics.epoch.set(process.epoch)
-        running = [kept_running(name, run) for name, run in self.writers(cluster).items()]
-        self.tasks[cluster.namespace] = (cluster, running)
-        self.clusters.admitted[cluster.namespace].set()
-
-    async def end(self) -> None:
-        """Stop all tasks."""
-        await ended(*(task for _, tasks in self.tasks.values() for task in tasks))
 
 
 async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
@@ -146,9 +96,13 @@ async def _begin(clusters: Clusters, elector: Elector) -> set[str]:
 
     Returns the namespaces whose epochs are all below the claimed one.
     """
+    clusters.process.lease = f"{elector.namespace}/{elector.candidacy.name}"
     while elector.fence.left:
         try:
-            unused = {cluster.namespace: await unused_epoch(cluster) for cluster in clusters.all()}
+            unused = {}
+            for cluster in clusters.all():
+                if active(await policies_of(cluster), clusters.process.lease, cluster.now()) is None:
+                    unused[cluster.namespace] = await counted_epoch(cluster, elector)
             clusters.process.epoch = await elector.claim(max(unused.values(), default=1))
         except ApiError as error:
             log.warning("can't read yet which epochs were used: %s", error)
@@ -182,7 +136,8 @@ async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Ev
     from trimtab_operator import handlers  # noqa: PLC0415  (as above)
 
     registry = handlers.registry()
-    kopf.on.login(registry=registry)(_login(api, fence))
+    watched = 1 if clusters.everywhere else len(clusters.by_namespace)
+    kopf.on.login(registry=registry)(_login(api, fence, AT_ONCE + _WATCHES * watched))
     await kopf.operator(
         registry=registry,
         settings=handlers.operator_settings(),
@@ -194,17 +149,17 @@ async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Ev
     )
 
 
-def _login(api: Api, fence: Fence) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+def _login(api: Api, fence: Fence, connections: int) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
     import kopf  # noqa: PLC0415  (as above)
 
     async def login(**_: object) -> kopf.AiohttpSession:
-        """A session with the operator's own credentials and fence. Kopf closes it.
+        """A session with the operator's own credentials and fence, and at most `connections`. Kopf closes it.
 
         Each login reads the credentials again, because tokens rotate.
         """
         info = kopf.ConnectionInfo(**await api.credentials())
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
+            connector=aiohttp.TCPConnector(limit=connections, ssl=info.as_ssl_context()),
             headers=[*info.as_http_headers().items(), *api.impersonation],
             proxy=info.proxy_url,
             request_class=fence.requests(),
@@ -225,26 +180,6 @@ async def _take_signals_back(stop: asyncio.Event) -> None:
     """Replace the signal handlers of Kopf, which reacts to the first signal only."""
     await asyncio.sleep(1.0)
     stop_on_signal(stop)
-
-
-async def unused_epoch(cluster: ClusterState) -> int:
-    """The smallest epoch above those of all bundles and policies. Raises `ApiError`.
-
-    `LAST_EPOCH` does not count. Only an edit by hand sets it, and no leader could get past it.
-    """
-    used = [bundle.assigned_epoch for bundle in cluster.stores.bundles.items.values()]
-    async for page in cluster.api.list(POLICIES, cluster.namespace):
-        used += [await _remembered_epoch(cluster, policy["metadata"]) for policy in page.items]
-    return max((epoch for epoch in used if epoch < LAST_EPOCH), default=0) + 1
-
-
-async def _remembered_epoch(cluster: ClusterState, policy: Mapping[str, Any]) -> int:
-    store = PolicyStateStore(cluster.api, cluster.namespace, policy["name"], policy["uid"])
-    try:
-        return (await store.load()).epoch
-    except UnreadableContentError as error:
-        log.warning("policy %s: %s", policy["name"], error)  # its loop reports that in the status
-        return 0
 
 
 async def announce(clusters: Clusters, lease: Mapping[str, Any]) -> None:

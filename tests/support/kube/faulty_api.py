@@ -40,6 +40,7 @@ class FaultyApi:
     hanging:  accept requests and never answer them.
     told:     called with method and path of each request before it is forwarded.
     seen:     (method, path and query) of each request, in order.
+    busiest:  the largest number of requests so far, without watches, that were under way at the same time.
     """
 
     def __init__(self, plane: ControlPlane, folder: Path, user: str = "") -> None:
@@ -48,6 +49,7 @@ class FaultyApi:
         self.refusing = False
         self.hanging = False
         self.seen: list[tuple[str, str]] = []
+        self.busiest = self._busy = 0
         self.agents: set[str] = set()
         self.kubeconfig = folder / "through-proxy.kubeconfig"
         self._plane = plane
@@ -95,6 +97,15 @@ class FaultyApi:
         return sum("watch=1" in path for _, path in self.seen)
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        counts = "watch" not in request.query
+        self._busy += counts
+        self.busiest = max(self.busiest, self._busy)
+        try:
+            return await self._answer(request)
+        finally:
+            self._busy -= counts
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.seen.append((request.method, request.path_qs))
         self.agents.add(request.headers.get("User-Agent", ""))
         if self.refusing:

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 from explorer import Event, State
 from kube_world import LOST, NAMES, put
-from model_objects import Clock
+from model_objects import Clock, bundle, cluster_of, policy
 from objects import ABSENT, Answer, Objects, Request
 from process import IDLE, Processes, Wire
 from trimtab_operator.kube.client import LEASES
 from trimtab_operator.kube.errors import ApiError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import LEASE, Candidacy, Elector, LeaseLostError
+from trimtab_operator.leadership import _begin
+from trimtab_operator.state.cluster import ProcessState
+from trimtab_operator.state.clusters import Clusters
 
 DURATION, DEADLINE, RETRY = 3.0, 2.0, 1.0
 """Seconds of the Lease; a tick is one second."""
@@ -26,8 +29,8 @@ DURATION, DEADLINE, RETRY = 3.0, 2.0, 1.0
 TERMS = 4
 """The most terms that are explored: a state with more of them is not followed."""
 
-WAITS, LEADS, LEAVES = "waits", "leads", "leaves"
-"""What a process does between two attempts."""
+WAITS, BEGINS, LEADS, LEAVES = "waits", "begins", "leads", "leaves"
+"""What a process does between two attempts. It begins when it has the Lease, and leads once it has claimed an epoch."""
 
 
 TOGETHER = "two processes may write at the same time"
@@ -72,10 +75,10 @@ class Voter(NamedTuple):
 
 
 class Ballot(NamedTuple):
-    """A state. lease: the object's number. led: whether there ever was a leader. top: the highest epoch so far.
+    """A state. lease: the object's number. led: whether there ever was a leader.
 
-    deleted: whether a person deleted the Lease. Epochs may repeat then: this model leaves out `Elector.claim`,
-    which raises them.
+    top: the highest epoch so far. carried: the highest epoch that a Bundle carries. deleted: whether a person deleted
+    the Lease: then only epochs that a Bundle carries can't repeat.
     """
 
     lease: int
@@ -84,28 +87,37 @@ class Ballot(NamedTuple):
     left: Budgets
     led: bool = False
     top: int = 0
+    carried: int = 0
     deleted: bool = False
 
 
 BEGUN = (
     f"{NAMES[0]} looks whether it may lead",
     f"the reading of the Lease of {NAMES[0]} is carried out and answered",
-    f"the creation of the Lease of {NAMES[0]} is carried out and answered, and leads with epoch 1",
+    f"the creation of the Lease of {NAMES[0]} is carried out and answered",
+    f"{NAMES[0]} begins to lead, and leads with epoch 1",
+    f"{NAMES[0]} writes epoch 1 into a Bundle",
     f"{NAMES[1]} looks whether it may lead",
     f"the reading of the Lease of {NAMES[1]} is carried out and answered",
 )
 """The events by which the first operator becomes the leader, and the second one sees that."""
 
 
-class TimedLeases:
-    """The elector's `Api`: each answer advances the clock by the number of ticks in the answer's text."""
+FENCED = "fenced"
 
-    def __init__(self, wire: Wire, clock: Clock) -> None:
-        self._wire, self._clock = wire, clock
+
+class TimedLeases:
+    """The elector's `Api`: each answer advances the clock by the number of ticks in the answer's text.
+
+    Each request says by its `sub` if the fence is closed while it is under way.
+    """
+
+    def __init__(self, wire: Wire, clock: Clock, fence: Fence) -> None:
+        self._wire, self._clock, self._fence = wire, clock, fence
 
     async def _ask(self, verb: str, body: str = "") -> dict[str, Any]:
         try:
-            answer = await self._wire.ask(Request(verb, "leases", LEASE, body))
+            answer = await self._wire.ask(Request(verb, "leases", LEASE, body, "" if self._fence.left else FENCED))
         except ApiError as error:
             self._clock.seconds += float(str(error))
             raise
@@ -133,7 +145,7 @@ class ElectionWorld:
     def __init__(self, left: Budgets, *, begun: bool = False) -> None:
         """left: how much may go wrong. begun: whether the first operator leads at first, and the second knows that."""
         self._left, self._begun, self.objects = left, begun, Objects()
-        programs = {"attempt": self._attempt, "renew": self._renew, "release": self._release}
+        programs = {"attempt": self._attempt, "begin": self._begin, "renew": self._renew, "release": self._release}
         self.processes = Processes(self.objects, programs, frozenset({LEASES.plural}), {})
 
     # -- the processes --
@@ -141,7 +153,20 @@ class ElectionWorld:
     async def _attempt(self, api: Any, what: tuple[int, Memory, int]) -> Voter:
         elector = _elector(api.wire, *what)
         led = await elector.attempt()
-        return _rests(elector, what[1].life, LEADS if led else WAITS)
+        return _rests(elector, what[1].life, BEGINS if led else WAITS)
+
+    async def _begin(self, api: Any, what: tuple[int, Memory, int, int]) -> Voter:
+        """Begin to lead. what: also the epoch that a Bundle carries."""
+        place, memory, fence, epoch = what
+        elector = _elector(api.wire, place, memory, fence)
+        clusters = _clusters(api, epoch)
+        try:
+            await _begin(clusters, elector)
+        except LeaseLostError:
+            elector.fence.close()
+            return _rests(elector, memory.life, LEAVES)
+        assert clusters.process.epoch == elector.epoch
+        return _rests(elector, memory.life, LEADS)
 
     async def _renew(self, api: Any, what: tuple[int, Memory, int]) -> Voter:
         elector = _elector(api.wire, *what)
@@ -188,8 +213,12 @@ class ElectionWorld:
         who = NAMES[place]
         if voter.at == WAITS:
             yield self._starts(ballot, place, "attempt", f"{who} looks whether it may lead")
+        elif voter.at == BEGINS:
+            yield self._starts(ballot, place, "begin", f"{who} begins to lead")
         elif voter.at == LEADS:
             yield self._starts(ballot, place, "renew", f"{who} wants to renew the Lease")
+            if voter.fence and ballot.carried < (epoch := voter.memory.transitions):
+                yield Event(f"{who} writes epoch {epoch} into a Bundle", ballot._replace(carried=epoch))
         else:
             yield Event(f"{who} has ended, and starts again", self._restarted(ballot, place))
         if ballot.left.faults and voter.at == LEADS:
@@ -222,12 +251,13 @@ class ElectionWorld:
             yield Event("a person deletes the Lease", acted._replace(lease=ABSENT, deleted=True), calm=False)
         for place, voter in enumerate(ballot.voters):
             if voter.at == LEADS and not voter.node:
-                closed = _with(acted, place, voter._replace(fence=0))
-                yield self._starts(closed, place, "release", f"{NAMES[place]} is asked to stop", calm=False)
+                yield self._starts(acted, place, "release", f"{NAMES[place]} is asked to stop", calm=False)
 
     def _starts(self, ballot: Ballot, place: int, program: str, text: str, *, calm: bool = True) -> Event:
         voter = ballot.voters[place]
-        what = (place, voter.memory, voter.fence)
+        what: tuple[Any, ...] = (place, voter.memory, voter.fence)
+        if program == "begin":
+            what = (*what, ballot.carried)
         held = frozenset({int(voter.memory.version)} if voter.memory.version else ())
         running = voter._replace(node=self.processes.start(program, what, held), waited=0, answer=None)
         return self._rested(_with(ballot, place, running), place, text, calm=calm)
@@ -240,15 +270,18 @@ class ElectionWorld:
 
     def _rested(self, ballot: Ballot, place: int, text: str, *, calm: bool) -> Event:
         """The event after which a process continues. If its attempt has ended, the state has what it then remembers."""
-        node = self.processes[ballot.voters[place].node]
+        voter = ballot.voters[place]
+        node = self.processes[voter.node]
         if node.request is not None:
+            if node.request.sub == FENCED and voter.fence:
+                ballot = _with(ballot, place, voter._replace(fence=0))
             return Event(text, ballot, calm)
         ended: Voter = node.result
         leads = ended.at == LEADS and ended.fence > 0
         epoch = ended.memory.transitions
         broken = ""
-        if leads and ballot.voters[place].at == WAITS:
-            broken = REPEATED if epoch <= ballot.top and not ballot.deleted else ""
+        if leads and voter.at == BEGINS:
+            broken = REPEATED if epoch <= (ballot.carried if ballot.deleted else ballot.top) else ""
             text += f", and leads with epoch {epoch}"
         top = max(ballot.top, epoch) if leads else ballot.top
         after = _with(ballot, place, ended)._replace(led=ballot.led or leads, top=top)
@@ -303,12 +336,25 @@ def _elector(wire: Wire, place: int, memory: Memory, fence: int) -> Elector:
     if fence:
         gate.extend(clock() + fence)
     candidacy = Candidacy(LEASE, _identity(place, memory.life), DURATION, DEADLINE, RETRY)
-    api: Any = TimedLeases(wire, clock)
+    api: Any = TimedLeases(wire, clock, gate)
     elector = Elector(api, "ns", candidacy, gate, memory.leader, wall=lambda: float(next(stamps) % STAMPS))
     elector._existed, elector._version, elector._acquired = memory.existed, memory.version, memory.acquired
     elector._transitions, elector._free_at = memory.transitions, clock() + memory.free
     elector.epoch = memory.transitions  # for a leader, its own
+    elector.reference = {"kind": LEASES.kind, "metadata": {"name": LEASE}}
     return elector
+
+
+def _clusters(api: Any, epoch: int) -> Clusters:
+    """The clusters of a process, with one Bundle that carries `epoch` (0: none does)."""
+    raw = bundle("b", "0x00000000", "0xffffffff", "x")
+    if epoch:
+        raw["spec"]["assignment"] = {"owner": "x", "epoch": epoch, "reason": "Overloaded"}
+    raw["metadata"]["resourceVersion"] = "1"
+    cluster = cluster_of(api, Clock(100.0), 0, {"bundles": [raw]}, policy())
+    found = Clusters(ProcessState(), cluster.metrics, cluster.events, cluster.engine)
+    found.by_namespace["ns"] = cluster
+    return found
 
 
 STAMPS = 4

@@ -60,7 +60,6 @@ class CounterExample:
 class Exploration:
     """What was explored. closed: whether every reachable state was visited. seconds: processor time."""
 
-    model: str
     states: int
     events: int
     depth: int
@@ -71,8 +70,7 @@ class Exploration:
     def __str__(self) -> str:
         bound = "all reachable states" if self.closed else "bounded"
         return (
-            f"{self.model:24} {self.states:>9,} states {self.events:>10,} events, depth {self.depth:3}, "
-            f"{self.seconds:6.1f} s, {bound}"
+            f"{self.states:>9,} states {self.events:>10,} events, depth {self.depth:3}, {self.seconds:6.1f} s, {bound}"
         )
 
 
@@ -172,7 +170,7 @@ def explore(model: Model, most: int) -> Exploration:
     found = search.run(most)
     seconds = time.process_time() - began
     closed = search.expanded == len(search.states)
-    return Exploration(model.name, len(search.states), search.events, max(search.depths), seconds, closed, found)
+    return Exploration(len(search.states), search.events, max(search.depths), seconds, closed, found)
 
 
 def replayed(model: Model, story: Sequence[str]) -> str:

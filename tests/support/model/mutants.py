@@ -12,21 +12,27 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from election_world import REPEATED, TOGETHER, Budgets, ElectionWorld
-from explorer import Exploration, Model, explore
-from kube_world import Left
-from move_world import BUDGETED, HOURLY, MoveWorld
-from own_balancer_world import OwnBalancerWorld
-from pulsar_split_world import PulsarSplitWorld
-from split_world import SplitWorld
+from election_world import REPEATED, TOGETHER
+from explorer import Exploration, explore
+from trimtab_operator.actuators import WriteResult
 from trimtab_operator.kube.client import BUNDLES
 from trimtab_operator.kube.errors import ConflictError
 from trimtab_operator.kube.leader_election import LeaseLostError
-from trimtab_operator.pulsar.bridge.unload_request import UnloadRequest
-from trimtab_operator.pulsar.client.api import LoadManager
+from trimtab_operator.pulsar.bridge.unload_request import UnloadRequest, UnloadResult
 from trimtab_operator.splits.pulsar_steps import PulsarSplitStep
 from trimtab_operator.splits.steps import SplitStep
-from unload_world import UnloadWorld
+from trimtab_strategies.model import Reason
+from worlds import (
+    BudgetedWorld,
+    budgeted_moves,
+    election,
+    hourly_moves,
+    moves,
+    own_balancer,
+    pulsar_splits,
+    splits,
+    unloads,
+)
 
 TWICE = "serve the same hashes"
 STUCK = "no calm event leads to a settled state"
@@ -42,7 +48,7 @@ UNCOVERED = "a hash belongs to no bundle"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mistake. target: ``module:name.of.attribute``. mistake: a description. world: makes the model to explore.
+    """A mistake. target: ``module:name.of.attribute``. mistake: a description. world: the model to explore.
 
     violated: a part of the text of the invariant that must be found violated.
     """
@@ -50,7 +56,7 @@ class Mutant:
     target: str
     mistake: str
     instead: Callable[[Any], Any]
-    world: Callable[[], Model]
+    world: BudgetedWorld
     violated: str
 
     @property
@@ -178,6 +184,38 @@ def _same_epoch(_: Any) -> Any:
     return lambda self: max(1, self._transitions)
 
 
+async def _release_open(self: Any) -> None:
+    if self._acquired:
+        await self._try(self._give_back)
+    self.fence.close()
+
+
+async def _claims_nothing(self: Any, _epoch: int) -> int:
+    return int(self.epoch)
+
+
+async def _wished(self: Any, request: Any, _owner: str) -> UnloadResult:
+    await self._write(request, self._served(request, request.record.owner))
+    return UnloadResult.ELSEWHERE
+
+
+def _counts_as_made(original: Any) -> Any:
+    async def write(*arguments: Any, **more: Any) -> WriteResult:
+        found: WriteResult = await original(*arguments, **more)
+        return replace(found, reason=None) if found.reason is Reason.INTERNAL_ERROR else found
+
+    return write
+
+
+def _with_leftovers(original: Any) -> Any:
+    def step(order: Any, seen: Any, give_up: str = "") -> Any:
+        found, why = original(order, seen, give_up)
+        again = found is SplitStep.REMOVE and not why
+        return (SplitStep.LOCK if again else found), why
+
+    return step
+
+
 def _with_locked(original: Any) -> Any:
     def changes(edges: Any, record: Any, bundles: Any, *more: Any, **options: Any) -> Any:
         known = list(bundles)
@@ -193,55 +231,8 @@ def _unguarded(original: Any) -> Any:
     return replace(original, guarded=False)
 
 
-def splits(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> Callable[[], Model]:
-    """A model of splits with these budgets."""
-    return lambda: SplitWorld(Left(faults, takeovers, 0, acts, lag))
-
-
-def pulsar_splits(
-    faults: int = 0,
-    takeovers: int = 0,
-    acts: int = 0,
-    *,
-    lag: bool = True,
-    manager: LoadManager = LoadManager.EXTENSIBLE,
-) -> Callable[[], Model]:
-    """A model of a split by Pulsar with these budgets and this load manager."""
-    return lambda: PulsarSplitWorld(Left(faults, takeovers, 0, acts, lag), manager)
-
-
-def moves(
-    faults: int = 0, takeovers: int = 0, crashes: int = 0, acts: int = 0, *, lag: bool = True
-) -> Callable[[], Model]:
-    """A model of moves with these budgets."""
-    return lambda: MoveWorld(Left(faults, takeovers, crashes, acts, lag))
-
-
-def budgeted_moves(faults: int = 0, takeovers: int = 0) -> Callable[[], Model]:
-    """A model of moves in which only a disruption budget keeps two moves from being pending at the same time."""
-    return lambda: MoveWorld(Left(faults, takeovers, 0, 0), BUDGETED)
-
-
-def hourly_moves(faults: int = 0, takeovers: int = 0, *, lag: bool = True) -> Callable[[], Model]:
-    """A model of moves in which a disruption budget allows one move an hour. No person acts."""
-    return lambda: MoveWorld(Left(faults, takeovers, 0, 0, lag), HOURLY)
-
-
-def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> Callable[[], Model]:
-    """A model of Pulsar's own balancer with these budgets."""
-    return lambda: OwnBalancerWorld(Left(faults, takeovers, 0, acts))
-
-
-def unloads(
-    faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True, manager: LoadManager = LoadManager.MODULAR
-) -> Callable[[], Model]:
-    """A model of unloads in a Pulsar cluster with these budgets and this load manager."""
-    return lambda: UnloadWorld(Left(faults, takeovers, 0, acts, lag), manager)
-
-
-def election(faults: int = 0, acts: int = 0, *, begun: bool = False) -> Callable[[], Model]:
-    """A model of the election with these budgets. begun: whether one process leads at the start."""
-    return lambda: ElectionWorld(Budgets(faults, acts), begun=begun)
+def _another(replacement: Any) -> Callable[[Any], Any]:
+    return lambda _: replacement
 
 
 _P = "trimtab_operator."
@@ -284,6 +275,10 @@ MUTANTS: tuple[Mutant, ...] = (
         lambda _: 1, moves(faults=1), PENDING,
     ),
     Mutant(
+        f"{_P}actuators:DeclarativeActuator._write", "a write without an answer counts as made",
+        _counts_as_made, moves(faults=1, lag=False), STUCK,
+    ),
+    Mutant(
         f"{_P}proposals.progress:Execution.ended", "a proposal whose moves have ended goes on",
         _a_property(value=False), moves(lag=False), STUCK,
     ),
@@ -306,6 +301,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}splits.steps:_before_parent_goes", "the parent is deleted before its children exist",
         _step_instead(SplitStep.CREATE, SplitStep.DELETE), splits(), UNCOVERED,
+    ),
+    Mutant(
+        f"{_P}splits.declarative:next_step", "a split that begins again keeps the children of the attempt before",
+        _with_leftovers, splits(faults=1, lag=False), UNCOVERED,
     ),
     Mutant(
         f"{_P}splits.controller:SplitController._finish", "the end of a split is not written",
@@ -353,6 +352,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _nothing, unloads(lag=False), STUCK,
     ),
     Mutant(
+        f"{_P}pulsar.bridge.unload_attempt:BundleUnload._elsewhere",
+        "after the last unload the desired owner is written as the owner",
+        _another(_wished), unloads(acts=3, lag=False, person=False), STUCK,
+    ),
+    Mutant(
         f"{_P}kube.leader_election:Elector._granted",
         "the time in which a leader may write is counted from the response, not from the request",
         _from_the_answer, election(), TOGETHER,
@@ -372,6 +376,14 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         f"{_P}kube.leader_election:Elector._next_epoch", "a new leader keeps the epoch of the former one",
         _same_epoch, election(), REPEATED,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector.claim", "a new leader claims no epoch",
+        _another(_claims_nothing), election(acts=1, begun=True), REPEATED,
+    ),
+    Mutant(
+        f"{_P}kube.leader_election:Elector.release", "the Lease is given back while the fence is open",
+        _another(_release_open), election(acts=1, begun=True), TOGETHER,
     ),
 )  # fmt: skip
 

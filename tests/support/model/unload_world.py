@@ -68,12 +68,13 @@ class UnloadWorld:
     """The model. left: how much may still go wrong. acts: what may still be done by the person and by Pulsar.
 
     manager: the load manager. An extensible broker lists its bundles; a modular one is asked for one bundle.
+    person: whether the person acts, too.
     """
 
     name = "unloads"
 
-    def __init__(self, left: Left, manager: LoadManager = LoadManager.MODULAR) -> None:
-        self._left, self._manager, self.objects = left, manager, Objects(called)
+    def __init__(self, left: Left, manager: LoadManager = LoadManager.MODULAR, *, person: bool = True) -> None:
+        self._left, self._manager, self._acts, self.objects = left, manager, person, Objects(called)
         self._known = {("topicnamespaces", SPACE): space(bundles=1), ("balancingpolicies", "main"): policy(**LINKED)}
         programs = {"unload": self._unload, "repair": self._repair}
         self.processes = Processes(self.objects, programs, frozenset({"bundles"}), self._known)
@@ -149,7 +150,7 @@ class UnloadWorld:
             if operator.role == LEADS and not operator.node:
                 yield from self._starts(world, place)
         yield from self._pulsar(world)
-        if world.left.acts:
+        if world.left.acts and self._acts:
             yield from self._person(world)
 
     def _starts(self, world: World, place: int) -> Iterator[Event]:

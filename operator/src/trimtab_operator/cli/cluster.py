@@ -21,8 +21,8 @@ from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.kubeconfig import Impersonation
 from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.resources.common import GROUP
+from trimtab_operator.state.other_leaders import attended, last_cycle
 from trimtab_strategies.model import some
-from trimtab_strategies.params import seconds
 
 T = TypeVar("T")
 
@@ -155,12 +155,6 @@ _RENEWED_EVERY = 5.0
 _TAKEN_WITHIN = 15.0
 """Seconds within which a standby takes a released Lease."""
 
-_CYCLES = 3
-"""Intervals without a cycle after which a policy counts as unattended."""
-_AT_LEAST = 90.0
-"""Minimum seconds without a cycle after which a policy counts as unattended, however short its interval is. An operator
-that starts needs time until its first cycle. It reports only once a minute that a policy can't run."""
-
 
 async def leases(api: Api, policies: Iterable[Object]) -> dict[str, Object | None]:
     """The operator's Lease by namespace of `policies`: None if there is none, no entry if it can't be read."""
@@ -182,19 +176,14 @@ def left_alone(policy: Object, lease: Object | None, now: float) -> str:
     """
     meta, status = policy["metadata"], policy.get("status") or {}
     seen, generation = status.get("observedGeneration") or 0, meta.get("generation", 0)
-    cycle = epoch((status.get("lastCycle") or {}).get("time"))
-    if not (problem := _problem(lease, now)) or (_recent(cycle, policy, now) and not _released(lease, cycle, now)):
+    cycle = last_cycle(policy)
+    if not (problem := _problem(lease, now)) or (attended(policy, now) and not _released(lease, cycle, now)):
         return ""
     state = "it has had no cycle yet" if math.isnan(cycle) else f"its last cycle was {ago(cycle, now)}"
     if seen < generation:
         state += f", and generation {generation} of it has not been read (observedGeneration is {seen})"
     run = f"trimtab run --namespace {meta.get('namespace', '')}"
     return f"no operator manages this policy: {problem}, {state}; start one for this namespace: {run}"
-
-
-def _recent(cycle: float, policy: Object, now: float) -> bool:
-    patience = max(_AT_LEAST, _CYCLES * seconds(policy["spec"].get("interval") or "60s"))
-    return now - cycle < patience  # False for NaN
 
 
 def _released(lease: Object | None, cycle: float, now: float) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
-from trimtab_operator.kube.conditions import set_condition
+from trimtab_operator.kube.conditions import condition_of, set_condition
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
 from trimtab_operator.state.admission import MoveRequest, admit
@@ -25,6 +25,7 @@ from trimtab_operator.state.competing_balancer import (
     owner_written,
     who_took_back,
 )
+from trimtab_operator.state.other_leaders import CLAIM_EVERY
 from trimtab_operator.state.ownership_changes import ChangeKind, OwnershipChange
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
@@ -65,7 +66,8 @@ class InterferenceController:
     """Detects interference with one policy, and reports each competition once.
 
     _resumed: whether a person requested that the policy acts again. The annotation of such a request is removed as soon
-    as it is read. So `_resumed` is kept until the policy's state no longer has a competition.
+    as it is read. So `_resumed` is kept until the policy's state no longer has a competition. _claim: what an operator
+    with another Lease wrote into the condition, and when that was first seen (clock seconds).
     """
 
     cluster: ClusterState
@@ -73,6 +75,7 @@ class InterferenceController:
     publisher: StatusPublisher
     _reported: tuple[float, int] | None = None
     _resumed: bool = False
+    _claim: tuple[str, float] = ("", 0.0)
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> PolicyState:
         """The policy's state after the ownership changes since the last round. policy: the object as read.
@@ -143,11 +146,23 @@ class InterferenceController:
         """
         competition, now = run.state.competition, self.cluster.now()
         generation, until = run.settings.generation, competition.until if competition.retreating(now) else 0.0
+        if self._claimed(policy) and not until:
+            self._reported = None
+            return
         if self._reported is None and not (until or _reports_competition(policy)):
             return
         if (news := (until, generation)) != self._reported:
             await self.publisher.status(lambda previous: _status(previous, competition, now, generation))
             self._reported = news
+
+    def _claimed(self, policy: Mapping[str, Any]) -> bool:
+        """Whether an operator with another Lease stands down. It repeats that as long as it runs."""
+        conditions, clock = (policy.get("status") or {}).get("conditions") or (), self.cluster.clock()
+        _, reason, message, _ = condition_of(conditions, PolicyCondition.COMPETING_BALANCER)
+        claim = message if reason == ConditionReason.OTHER_LEADER else ""
+        if claim != self._claim[0]:
+            self._claim = claim, clock
+        return bool(claim) and clock - self._claim[1] < 3 * CLAIM_EVERY
 
 
 def _reports_competition(policy: Mapping[str, Any]) -> bool:

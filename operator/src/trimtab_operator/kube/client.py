@@ -14,7 +14,7 @@ import math
 import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -137,9 +137,16 @@ _NEVER = frozenset[int]()
 
 _WITHIN = aiohttp.ClientTimeout(total=30, sock_connect=10)
 
+AT_ONCE = 32
+"""Maximum number of concurrent requests of one client, without watches. More would raise the latency of a
+kube-apiserver, not its throughput, and thousands of connections would keep a leader from renewing its Lease."""
+
 
 class Api:
-    """A client of the Kubernetes API, created by `connect`. All methods raise `ApiError`."""
+    """A client of the Kubernetes API, created by `connect`. All methods raise `ApiError`.
+
+    Requests beyond `AT_ONCE` wait for their turn, whoever sends them.
+    """
 
     writing: ClassVar[Mapping[str, str]] = {"fieldValidation": "Strict"}
     """Query parameters of each create and patch."""
@@ -156,6 +163,7 @@ class Api:
         self._patience = patience
         self._within = _WITHIN if within is None else aiohttp.ClientTimeout(total=_finite(within), sock_connect=10)
         self._observe = observe or (lambda _verb, _code, _seconds: None)
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     @classmethod
     @asynccontextmanager
@@ -361,12 +369,16 @@ class Api:
             raise RefusedError(f"{refused}; {error}", status=refused.status, reason=refused.reason) from error
 
     async def _attempt(self, verb: str, method: str, url: str, **request: Any) -> aiohttp.ClientResponse:
-        began, asked = time.monotonic(), f"{verb} {self.host}{_path(url)}"
+        async with nullcontext() if verb == "watch" else self._turns:
+            return await self._send(verb, method, url, **request)
+
+    async def _send(self, verb: str, method: str, url: str, **request: Any) -> aiohttp.ClientResponse:
+        began, asked = time.monotonic(), f"{verb} {_path(url)}"
         try:
             response = await self._connection.send(method, url, **request)
         except LOST as error:
             self._observe(verb, type(error).__name__, time.monotonic() - began)
-            raise ApiUnavailableError(f"{asked}: {self._connection.explained(error)}") from error
+            raise ApiUnavailableError(f"{asked} of {self.host}: {self._connection.explained(error)}") from error
         self._observe(verb, str(response.status), time.monotonic() - began)
         if response.status >= _FAILED:
             lapse = self._connection.lapse() if response.status == _UNAUTHORIZED else ""

@@ -60,6 +60,7 @@ from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.other_leaders import deposed_at, term_of
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_operator.status.publisher import StatusPublisher
@@ -196,6 +197,8 @@ class PolicyLoop:
     async def reconcile(self) -> None:
         """Do what the phase of the policy requires. Raises `ApiError`."""
         policy = self.read()
+        if not await self._leads(policy):
+            return
         settings, phase = self._phase(policy)
         if phase.held is not None and phase.action in {Action.REPORT, Action.REPAIR}:
             await self._refuse(policy, phase.held)
@@ -216,6 +219,21 @@ class PolicyLoop:
             await self._cycle(confirmed.run, phase)
         else:
             await self._between_cycles(confirmed.run)
+
+    async def _leads(self, policy: Mapping[str, Any]) -> bool:
+        """Whether this process decides for the policy (`state.other_leaders`). Raises `ApiError`.
+
+        If the status says that another leader does, and it does not, the status is corrected.
+        """
+        process, leaders = self.cluster.process, self.cluster.policies.leaders
+        leaders.pop(self.name, None)
+        if (other := term_of(policy, process.lease)) is not None:
+            leaders[self.name] = other
+        if process.deposed or (other is not None and other.outranks(process.term)):
+            return False
+        if process.lease and (other is not None or deposed_at(policy)):
+            await self.confirmation.publisher.leader()
+        return True
 
     async def _reconcile_shadow(self, run: PolicyRun, policy: Mapping[str, Any], phase: PolicyPhase) -> None:
         """A reconcile in mode Shadow: it answers commands, and runs its cycle. It confirms and repairs nothing."""

@@ -141,6 +141,9 @@ MOST_WAITING = 500
 TRIES = 3
 """Number of failed writes after which a move fails: conflicts with another client, and writes without an answer."""
 
+_PERHAPS_LATER = frozenset({Reason.CONFLICT, Reason.INTERNAL_ERROR, Reason.DEPOSED})
+"""Why a write failed that may succeed when it is tried again. A deposed leader's successor tries again."""
+
 
 @dataclass(slots=True)
 class Executor:
@@ -344,7 +347,7 @@ class Executor:
             self.unanswered.add(row)
         if written.reason is Reason.CONFLICT:
             self.unsure[row] = record.resource_version
-        if self.failed[row] >= TRIES or written.reason not in {Reason.CONFLICT, Reason.INTERNAL_ERROR}:
+        if self.failed[row] >= TRIES or written.reason not in _PERHAPS_LATER:
             self.execution.fail(row, HeldBack(written.bundle, written.reason or Reason.UNKNOWN, written.detail))
 
     def _record(self, name: str) -> BundleRecord | None:

@@ -71,6 +71,9 @@ class Assignment(Resource):
     """When the decision was made."""
 
 
+EPOCH_DECREASED = "assignment.epoch must not decrease"
+"""Begin of the API server's answer to a leader that was deposed."""
+
 _EPOCH_NEVER_GOES_BACK = (
     "!has(self.assignment) || !has(oldSelf.assignment) || self.assignment.epoch >= oldSelf.assignment.epoch"
 )
@@ -85,7 +88,7 @@ class BundleSpec(Resource):
             ("self.range == oldSelf.range", "range is immutable: split the bundle instead"),
             (
                 _EPOCH_NEVER_GOES_BACK,
-                "assignment.epoch must not decrease: a newer leader has already decided where this bundle goes",
+                f"{EPOCH_DECREASED}: a newer leader has already decided where this bundle goes",
             ),
         ),
     )

@@ -68,6 +68,7 @@ class ConditionReason(StrEnum):
     WRITTEN = "Written"
     NOT_WRITTEN = "NotWritten"
     ALONE = "Alone"
+    OTHER_LEADER = "OtherLeader"
     LINKED = "Linked"
     NOT_ASKED = "NotAsked"
     PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"

@@ -1,15 +1,16 @@
 """Steps of a split on Bundle objects, as pure functions of these objects: no other state is kept.
 
-forwards    lock the parent -> create the children -> (the parent's owner takes them) -> delete the parent
-            -> release the children -> move those that should go elsewhere -> done
+forwards    remove children of an earlier attempt -> lock the parent -> create the children -> (the parent's owner takes
+            them) -> delete the parent -> release the children -> move those that should go elsewhere -> done
 backwards   unlock the parent -> remove the children -> undone
 
 This is Pulsar's state machine: the parent goes from Owned to Splitting to Deleted, each child from Init to Owned. All
 children have an owner before the parent is deleted. While the parent exists, a split can go back from any step. Once it
 is gone, a split only goes forwards. So after a crash, a process can always finish a split: forwards from each step, or
 backwards while the parent exists. The way back begins with a write to the parent. A delayed request to delete the
-parent then fails, because the parent has changed. At any moment each hash belongs to exactly one served bundle: first
-the parent, later one child.
+parent then fails, because the parent has changed. A split that begins again creates new children, so a delayed request
+to remove the old ones fails, too. At any moment each hash belongs to exactly one served bundle: first the parent, later
+one child.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ def next_step(order: SplitOrder, seen: SplitObservation, give_up: str = "") -> t
     if owner_pending(seen.parent):
         return SplitStep.WAIT, f"{order.bundle} has a pending owner"
     if not split_of(seen.parent):
-        return SplitStep.LOCK, ""
+        left_over = any(child is not None for child in seen.children)
+        return (SplitStep.REMOVE if left_over else SplitStep.LOCK), ""
     return _before_parent_goes(order, seen)
 
 

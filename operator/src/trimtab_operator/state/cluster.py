@@ -23,6 +23,7 @@ from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
+from trimtab_operator.state.other_leaders import Term
 from trimtab_operator.state.ownership_changes import OwnershipChanges
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
@@ -99,7 +100,7 @@ class PolicyTable:
     settings: those of the policies that may run. claims: the brokers that each policy selects. shares: which policy has
     which brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately.
     sizings: advice on the number of brokers. topics: those that the last cycle measured. samples: those of the last
-    minutes.
+    minutes. leaders: who else leads, as the policy's status tells. former: who led before our term, or empty.
     """
 
     settings: dict[str, Settings] = field(default_factory=dict)
@@ -109,19 +110,29 @@ class PolicyTable:
     sizings: dict[str, Sizing] = field(default_factory=dict)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
     samples: dict[str, KeptSamples] = field(default_factory=dict)
+    leaders: dict[str, Term] = field(default_factory=dict)
+    former: str = ""
 
 
 @dataclass(slots=True)
 class ProcessState:
     """Role and readiness of this process.
 
-    leader, epoch: identity and epoch of the leader; empty and 0 where there is no election. cold: why the load sources
-    are not warm; empty until the first attempt to warm them has ended, None once they are warm.
+    leader, epoch, lease: identity, epoch and Lease (``namespace/name``) of the leader; empty and 0 where there is no
+    election. deposed: why its term has ended; empty while it goes on. cold: why the load sources are not warm; empty
+    until the first attempt to warm them has ended, None once they are warm.
     """
 
     leader: str = ""
     epoch: int = 0
+    lease: str = ""
+    deposed: str = ""
     cold: str | None = ""
+
+    @property
+    def term(self) -> Term:
+        """The leader's term."""
+        return Term(self.leader, self.epoch, self.lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +255,7 @@ class ClusterState:
         table = self.policies
         if (kept := table.samples.get(policy)) is not None:
             kept.close()
-        for known in (table.settings, table.sizings, table.claims, table.topics, table.samples):
+        for known in (table.settings, table.sizings, table.claims, table.topics, table.samples, table.leaders):
             known.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()

@@ -39,13 +39,22 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 
 def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
-    """`conditions` of a policy at `generation`, with `Led` if there is an elected leader."""
-    if not cluster.process.leader:
-        return [dict(condition) for condition in conditions]
-    text = f"{cluster.process.leader} leads, epoch {cluster.process.epoch}"
-    return set_condition(
-        conditions, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, cluster.now()
-    )
+    """`conditions` of a policy at `generation`, with `Led` if there is an elected leader.
+
+    If that leader is deposed, `Acting` and `Ready` say so, too.
+    """
+    process, former, found = cluster.process, cluster.policies.former, [dict(condition) for condition in conditions]
+    if process.deposed:
+        for kind in (PolicyCondition.LED, PolicyCondition.ACTING, PolicyCondition.READY):
+            found = set_condition(
+                found, kind, "False", Reason.DEPOSED, shortened(process.deposed), generation, cluster.now()
+            )
+    elif process.leader:
+        text = f"{process.term}; {former}" if former else str(process.term)
+        found = set_condition(
+            found, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, cluster.now()
+        )
+    return found
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:

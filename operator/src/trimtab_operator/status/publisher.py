@@ -131,6 +131,10 @@ class StatusPublisher:
         for condition in await self.status(make):
             await self.event(event_type(condition), condition["reason"], f"{condition['type']}: {condition['message']}")
 
+    async def leader(self) -> None:
+        """Write who leads, although no cycle has ended. Raises `ApiError`."""
+        await self._status_and_events(lambda previous: {"conditions": previous.get("conditions") or []})
+
     async def status(self, make: Callable[[Mapping[str, Any]], dict[str, Any]]) -> list[Mapping[str, Any]]:
         """Write the merge-patch that `make` computes from the current status of the policy. Raises `ApiError`.
 

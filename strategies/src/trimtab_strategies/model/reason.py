@@ -96,6 +96,7 @@ class Reason(StrEnum):
     # how a move ended
     LANDED = "Landed"  # the destination confirmed it
     CONFLICT = "Conflict"  # another client changed the bundle first
+    DEPOSED = "Deposed"  # a leader with a higher epoch has decided: this one has to end
     TIMED_OUT = "TimedOut"  # the destination did not confirm it in time
     ELSEWHERE = "Elsewhere"  # the bundle was released, and another broker than the destination took it
     SUPERSEDED = "Superseded"  # a newer desired owner replaced it
@@ -109,7 +110,7 @@ class Reason(StrEnum):
     UNKNOWN = "Unknown"  # Pulsar's name for any other failure
     TOO_SMALL = "TooSmall"  # the cluster needs more brokers to serve its load at the target usage
     TOO_LARGE = "TooLarge"  # fewer brokers could serve the load at the target usage
-    INTERNAL_ERROR = "InternalError"  # a defect of Trimtab; the log has the traceback
+    INTERNAL_ERROR = "InternalError"  # a request to the API server failed, or Trimtab has a defect; the log says which
 
     @classmethod
     def _missing_(cls, value: object) -> Reason | None:

@@ -250,6 +250,14 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.CONFLICT: Sentence(
         "another client changed the bundle first", ("wait for the next cycle, which decides again",)
     ),
+    Reason.DEPOSED: Sentence(
+        "another leader, with a higher epoch, has already decided where it goes",
+        (
+            "see who leads (condition Led): kubectl describe bpol {policy} -n {namespace}",
+            "run one operator for the namespace, or give all of them the same --lease-name",
+            f'if a person wrote that epoch, remove it: {_PATCH_BUNDLE} \'{{{{"spec": {{{{"assignment": null}}}}}}}}\'',
+        ),
+    ),
     Reason.TIMED_OUT: Sentence(
         "the destination did not confirm it in time",
         (f"give it longer: {_set(limits={'moveTimeout': '120s'})}", "read the log of the broker"),
@@ -283,6 +291,8 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.TOO_LARGE: Sentence(
         "the cluster is larger than its load needs", ("remove a broker: trimtab drain {broker} -n {namespace}",)
     ),
-    Reason.INTERNAL_ERROR: Sentence("a defect of Trimtab prevented the decision", (_LOG,)),
+    Reason.INTERNAL_ERROR: Sentence(
+        "a request to the API server failed, or Trimtab has a defect; the operator's log says which", (_LOG,)
+    ),
 }
 """A row for every reason."""
