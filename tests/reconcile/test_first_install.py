@@ -10,11 +10,11 @@ import pytest
 
 from faulty_api import FaultyApi
 from manifests import topic_namespace
-from policy_environment import refit
 from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import AT_ONCE, Api
 from trimtab_operator.kube.fence import Fence
+from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSource, StaticSources
@@ -41,8 +41,7 @@ def test_the_bundles_of_many_namespaces_share_one_bound_of_requests(
     async def scenario() -> int:
         async with FaultyApi(trimtab_crds, tmp_path) as proxy, Api.connect(str(proxy.kubeconfig)) as api:
             context = new_cluster(api, kube_namespace, SOURCES, Metrics())
-            refit(context, cut_by={})
-            assert all(await asyncio.gather(*(cut(context, space) for space in spaces)))
+            await asyncio.gather(*(cut(context, topic_namespace_record(space)) for space in spaces))
             return proxy.busiest
 
     busiest = asyncio.run(scenario())
