@@ -29,7 +29,8 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
     """A picture of a healthy broker a, and of broker b that is healthy but for what is told."""
     rows = {"a": {**USAGE, **TIMES, **CHECKED}, "b": {**USAGE, **TIMES, **CHECKED, **b}}
     settings = SETTINGS if trust is None else PrometheusSettings("http://x", "pulsar", max_age=60, trust=trust)
-    world = replace(WORLD, started=(math.nan, b.get("started") or math.nan))
+    chosen = dict.fromkeys(b.get("chosen", ()), ("b",))
+    world = replace(WORLD, started=(math.nan, b.get("started") or math.nan), chosen=chosen)
     return observed(rows, world, settings, NOW, reports=reports)
 
 
@@ -94,6 +95,22 @@ def seen(b: Row, *, trust: Trust | None = None, reports: tuple[Mapping[str, obje
             id="above limit",
         ),
         pytest.param(
+            {"cpu": 4.8},
+            Reason.UNTRUSTED,
+            "its cpu is 120% of a limit that it can't exceed: another limit is in force, or it is that of another pod; "
+            "set spec.capacity of the Broker if you know the limit",
+            {"AboveLimit": 1},
+            id="above an enforced limit",
+        ),
+        pytest.param(
+            {"cpu": 1.5, "throttled": 0.7},
+            Reason.UNTRUSTED,
+            "its CPU is throttled in 70% of the periods at 38% of the limit: a lower limit is in force; is a resize "
+            "pending?",
+            {},
+            id="throttled",
+        ),
+        pytest.param(
             {"memory_limit": None}, Reason.UNTRUSTED, "its limit of memory is unknown", {"NoLimit": 1}, id="no limit"
         ),
         pytest.param({"memory": None}, Reason.UNTRUSTED, "its memory is unknown", {}, id="unknown"),
@@ -147,7 +164,7 @@ def test_one_broker_with_too_few_samples_says_nothing_of_the_interval() -> None:
 @pytest.mark.parametrize(
     ("change", "trust"),
     [
-        ({"cpu": 44.0}, Trust(above_limit=11)),
+        ({"cpu": 44.0, "chosen": ["cpu"]}, Trust(above_limit=11)),
         ({"resets": 9.0}, Trust(max_resets=9)),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab_pipeline.api import PrometheusSettings, Trust
-from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, BUNDLE_STATE, LONG, SHORT, TRAFFIC, USAGE
+from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, BUNDLE_STATE, LIMITED, LONG, SHORT, TRAFFIC, USAGE
 from trimtab_pipeline.transform.relations import DECLARED, POD_TIMES, TARGETS, Cycle
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 from trimtab_strategies.hash_ring import LAST_HASH, bundle_names
@@ -149,12 +149,13 @@ def _series(rng: Rng, signal: str, kind: str, part: str, times: Any, series: str
 
 def _targets(rng: Rng, now: Cycle) -> pa.Table:
     known: dict[str, Row] = {}
-    (starts,) = rng.spawn(1)
+    starts, choices = rng.spawn(2)
     for number, pod in enumerate([*PODS, "gone", ""]):
         declared = {name: float(rng.choice([0.01, 2.0, 3.0])) for name in DECLARED if rng.random() < 0.4}
         names = ("last_resource_time", "last_traffic_time")
         last = {name: now.at - float(rng.integers(30, 200)) for name in names if rng.random() < 0.8}
         last |= {"started": now.at - float(starts.integers(-100, 200))} if starts.random() < 0.3 else {}
+        last |= {"chosen": [name for name in LIMITED if choices.random() < 0.3]}
         known[pod] = {"policy": now.policy, "shard": number % 2 if pod else None, "pod": pod} | declared | last
     pods = [*known, str(rng.choice(["", "a"]))]
     rows = [{"broker": f"broker{number}", **known[pod]} for number, pod in enumerate(pods)]

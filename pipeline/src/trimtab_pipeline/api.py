@@ -69,6 +69,8 @@ class Topology:
     containers:     name of the broker's container in each pod (n), empty if unknown. No entries if none is known.
     unlimited:      resource (``cpu``, ``memory``) -> names of brokers whose pod is known to have no limit of it, so
                     that a limit in metrics is another pod's. Their node's allocatable amount applies.
+    chosen:         resource (``cpu``, ``memory``) -> names of brokers whose `declared_limit` a user chose. Usage may
+                    exceed it, unlike a limit that the kernel enforces.
     started:        epoch seconds (n) at which the newest container of each broker's pod started, NaN if unknown. No
                     entries if none is known.
     """
@@ -91,6 +93,7 @@ class Topology:
     started: tuple[float, ...] = ()
     containers: tuple[str, ...] = ()
     unlimited: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def carrying(
         self,

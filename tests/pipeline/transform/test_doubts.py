@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.columns import USAGE
+from trimtab_pipeline.columns import LIMITED, USAGE
 from trimtab_pipeline.transform.relations import BROKER_LOAD, Cycle
 from trimtab_pipeline.transform.trust import _KINDS, doubted, judged
 
@@ -25,11 +25,18 @@ HEALTHY: Change = {"answered": True, "present": True, "age": 5.0, "all_resets": 
     for column, value in {"value": 1.0, "limit": 4.0, "time": AT - 5, "interval": 15.0, "cover": 60.0}.items()
 }
 HEALTHY |= {"cpu.samples": 4.0, "cpu.resets": 0.0}
-AT_BOUNDS: Change = {"age": 120.0, "all_resets": 3.0, "cpu.samples": 2.0, "known.started": AT - 60} | {
-    f"{name}.{column}": value
-    for name in USAGE
-    for column, value in {"value": 40.0, "time": AT - 22.5, "cover": 45.0}.items()
-}
+AT_BOUNDS: Change = (
+    {"age": 120.0, "all_resets": 3.0, "cpu.samples": 2.0, "known.started": AT - 60}
+    | {
+        "chosen": ["cpu", "memory"],
+        "throttled": 1.0,
+    }
+    | {
+        f"{name}.{column}": value
+        for name in USAGE
+        for column, value in {"value": 40.0, "time": AT - 22.5, "cover": 45.0}.items()
+    }
+)
 DOUBTS: dict[str, Change] = {
     "partial": {"answered": False, "age": None},
     "shared_pod": {"known.brokers": 2.0},
@@ -51,6 +58,8 @@ for name in USAGE:
     DOUBTS[f"no_limit_{name}"] = {f"{name}.limit": 0.0, f"{name}.value": 1.0}
     DOUBTS[f"unknown_{name}"] = {f"{name}.value": None}
     DOUBTS[f"above_{name}"] = {f"{name}.value": 41.0}
+DOUBTS |= {f"over_{name}": {f"{name}.value": 4.5} for name in LIMITED}
+DOUBTS["throttled"] = {"throttled": 0.7, "cpu.value": 2.0}
 
 OTHERS: dict[str, tuple[Change, str | None]] = {
     "nothing is wrong": ({}, None),
@@ -66,6 +75,11 @@ OTHERS: dict[str, tuple[Change, str | None]] = {
     "no interval is known, and the samples are late": ({"cpu.interval": None, "cpu.time": AT - 46}, "stopped_cpu"),
     "no sample of CPU, which another broker has": ({"cpu.samples": None}, "few_samples"),
     "its limit is unknown": ({"memory.limit": None}, "no_limit_memory"),
+    "it uses its limit": ({"cpu.value": 4.4, "throttled": 0.9}, None),
+    "a burst is throttled": ({"cpu.value": 0.5, "throttled": 0.49}, None),
+    "it is throttled as much as it is used": ({"cpu.value": 2.2, "throttled": 0.7}, None),
+    "a user chose the limit": ({"cpu.value": 9.0, "memory.value": 9.0, "chosen": ["cpu", "memory"]}, None),
+    "a user chose another limit": ({"cpu.value": 9.0, "chosen": ["memory"]}, "over_cpu"),
     "neither usage nor limit is known": ({"memory.value": None, "memory.limit": None}, "unknown_memory"),
 }
 """Cases, and the doubt of each."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.move_costs import Measured
+from trimtab_operator.kube.pod_limits import LIMITED
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
 from trimtab_operator.observe.limits import NO_FACTS, PodFacts, pod_facts
 from trimtab_operator.state.cluster import ClusterState
@@ -126,6 +127,7 @@ def topology(records: ClusterRecords, *, window: float) -> tuple[Topology, tuple
         started=tuple(records.traits.get(broker.name, UNKNOWN_TRAITS).started for broker in records.brokers),
         containers=tuple(records.facts.containers.get(broker.name, "") for broker in records.brokers),
         unlimited=records.facts.unlimited,
+        chosen={what: tuple(one.name for one in records.brokers if what in one.capacity) for what in LIMITED},
     ), bundles
 
 

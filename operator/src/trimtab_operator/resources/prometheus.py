@@ -310,7 +310,8 @@ class TrustSpec(Resource):
     """Rules for trusted samples. A broker with untrusted samples neither sheds nor receives bundles."""
 
     above_limit: Annotated[float, Field(ge=1, le=1000)] = 10
-    """Usage that is more than this many times its limit is not trusted: the limit or the usage is wrong."""
+    """Usage that is more than this many times its limit is not trusted: the limit or the usage is wrong. This is for
+    limits that a user gave. More than 110 % of a limit that the kernel enforces is never trusted."""
     max_resets: Annotated[int, Field(ge=0, le=1000)] = 3
     """Maximum number of counter resets within `window`. Rates correct for resets, but not for a broker that restarts
     all the time."""

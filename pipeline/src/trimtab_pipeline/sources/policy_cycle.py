@@ -76,7 +76,7 @@ class PolicyCycle:
             self._read([self._shard(pods) for pods in shards]),
             Secrets(self.settings.credentials, self.settings.statistics.credentials),
             self.cycle,
-            targets(self.topology, shards, last, not_before),
+            targets(self.topology, shards, last, not_before, dict(self.settings.queries)),
             self.ranges if bundles else None,
         )
 

@@ -45,7 +45,7 @@ def broker_loads(
     known = _known(ours, targets)
     known |= dict(zip(LIMITS, _limits(ours, targets, cycle).T, strict=True)) | {"age": _age(known, cycle.at)}
     present: BoolArray = np.asarray(~np.isnan(ours.values(USAGE)).all(axis=1)) & np.array(answered)
-    columns = {name: targets[name] for name in ("shard", "broker", "pod", "started")}
+    columns = {name: targets[name] for name in ("shard", "broker", "pod", "started", "chosen")}
     columns |= {name: nullable(column) for name, column in known.items()}
     verdict = {"answered": pa.repeat(answered, len(targets)), "present": pa.array(present)}
     verdict["unclear"] = pa.array([pod in unclear for pod in targets["pod"].to_pylist()], pa.bool_())

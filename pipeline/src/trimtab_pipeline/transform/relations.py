@@ -25,11 +25,12 @@ TARGETS = pa.schema(
         ("shard", pa.int32()),
         *_fields(pa.string(), "broker", "pod"),
         *_fields(pa.float64(), *DECLARED, "last_resource_time", "last_traffic_time", "started"),
+        ("chosen", pa.list_(pa.string())),
     ]
 )
 """A row per broker of a topology. ``shard``: null for a broker without a pod. ``last_...``: times
 (epoch s) in the last state, null if unknown or older than the horizon. ``started``: when the newest container of the
-pod started (epoch s), null if unknown."""
+pod started (epoch s), null if unknown. ``chosen``: resources whose limit a user chose, so that usage may exceed it."""
 
 SIGNALS = pa.schema(
     [
@@ -52,6 +53,7 @@ BROKER_LOAD = pa.schema(
         *_fields(pa.bool_(), "answered", "present"),
         ("apart", pa.string()),
         ("unclear", pa.bool_()),
+        ("chosen", pa.list_(pa.string())),
         ("doubts", pa.list_(pa.string())),
         ("doubt", pa.string()),
     ]
@@ -59,10 +61,10 @@ BROKER_LOAD = pa.schema(
 """A row per broker of a topology.
 
 ``age``: seconds since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
-unknown. ``started``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether any of its
-resources is measured. ``apart``: what is wrong with several series about its pod (`transform.copies`), or null.
-``unclear``: whether its use of the network is unknown, because it is unclear which devices count. ``doubts``: codes of
-`trust`, the most important first. ``doubt``: the first of them that counts, null if the broker is trusted."""
+unknown. ``started``, ``chosen``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether
+any of its resources is measured. ``apart``: what is wrong with several series about its pod (`transform.copies`), or
+null. ``unclear``: whether its use of the network is unknown, because it is unclear which devices count. ``doubts``:
+codes of `trust`, the most important first. ``doubt``: the first of them that counts, null if the broker is trusted."""
 
 BUNDLE_SUMS = pa.schema(
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,23 @@ NOTHING_INSIDE = pa.schema(list(INSIDE)).empty_table()
 """No topics of hot bundles."""
 
 
-def targets(topology: Topology, shards: Sequence[Sequence[str]], last: pa.Table, not_before: float) -> pa.Table:
+def targets(
+    topology: Topology,
+    shards: Sequence[Sequence[str]],
+    last: pa.Table,
+    not_before: float,
+    own_queries: Collection[str] = (),
+) -> pa.Table:
     """`relations.TARGETS` of the brokers in `topology`.
 
     shards: the pods of each shard. last: `columns.BROKER_STATE` of the last cycle. A pod's times in `last` do not
-    count if all of them are before `not_before` (epoch s).
+    count if all of them are before `not_before` (epoch s). own_queries: signals that a user's query measures.
     """
+    queried = [name for name in LIMITED if f"{name}_limit" in own_queries]
+    chosen = [
+        [*queried, *(name for name in LIMITED if broker in topology.chosen.get(name, ()))]
+        for broker in topology.brokers
+    ]
     shard = {pod: number for number, pods in enumerate(shards) for pod in pods}
     row = positions(pa.array(topology.pods, pa.string()), last["pod"])
     times = np.append(block(last, ("resource_time", "traffic_time")), [[np.nan] * 2], axis=0)[row]
@@ -46,6 +57,7 @@ def targets(topology: Topology, shards: Sequence[Sequence[str]], last: pa.Table,
         "last_resource_time": nullable(times[:, 0]),
         "last_traffic_time": nullable(times[:, 1]),
         "started": nullable(np.array(topology.started or (np.nan,) * len(topology.pods), np.float64)),
+        "chosen": pa.array(chosen, pa.list_(pa.string())),
     }
     return pa.table(columns, schema=TARGETS)
 

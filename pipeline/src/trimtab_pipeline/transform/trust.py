@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trimtab_pipeline.columns import SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, USAGE
+from trimtab_pipeline.columns import LIMITED, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, USAGE
 from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_pipeline.transform.rates import ENOUGH
 from trimtab_pipeline.transform.relations import LIMITS, Cycle
@@ -33,6 +33,9 @@ from trimtab_strategies.model.cluster_load import CPU, MEMORY, NETWORK_IN, NETWO
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
 _BUSY = 5.0  # samples up to this age (seconds) never count as stopped, because a busy machine may send them late
 _BLIND = 3.0  # up to 1/3 of the window may lack samples at its end, however short the intervals are
+_MOST = 1.1  # ratio of an enforced limit that measured usage may reach, because samples do not begin at the same time
+_THROTTLED = 0.5  # ratio of throttled periods from which usage must be high, too
+_USED = 0.75  # ratio of the usage that throttling proves which must be measured
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "apart", "ahead", "restarted", "resets")
@@ -65,6 +68,7 @@ def doubted(loads: pa.Table, cycle: Cycle) -> pa.Table:
     for check in (_badly_covered, _impossible):
         for resource in range(len(USAGE)):
             doubts |= check(loads, resource, cycle)
+    doubts |= _contradicted(loads, cycle)
     rows = zip(*(applies.tolist() for applies in doubts.values()), strict=True)
     codes = [[code for code, applies in zip(doubts, row, strict=True) if applies] for row in rows]
     return _replaced(loads, doubts=codes)
@@ -162,6 +166,25 @@ def _badly_covered(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, Bool
     covered = floats(loads, SAMPLED_COVER[column])
     name = USAGE[column]
     return {f"stopped_{name}": age > bound, f"cover_{name}": covered < ENOUGH * cycle.window}
+
+
+def _contradicted(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
+    """Brokers whose usage contradicts a limit that the kernel enforces: another limit is in force, or it is another's.
+
+    Nothing uses much more than its limit. A broker that is throttled in a share of its periods has used up its limit in
+    each of them, so its usage is about that share of the limit, or more.
+    """
+    usage, limit, throttled = (floats(loads, name) for name in ("cpu", "limit_cpu", "throttled"))
+    enforced = {name: ~_chosen(loads, name) & (not cycle.percent) for name in LIMITED}
+    over = {f"over_{name}": floats(loads, name) > _MOST * floats(loads, f"limit_{name}") for name in LIMITED}
+    slowed = (throttled >= _THROTTLED) & (usage < _USED * throttled * limit)
+    doubts = {code: enforced[code.removeprefix("over_")] & applies for code, applies in over.items()}
+    return doubts | {"throttled": enforced["cpu"] & slowed}
+
+
+def _chosen(loads: pa.Table, resource: str) -> BoolArray:
+    """(n,) whether a user chose the limit of `resource`."""
+    return np.array([resource in (found or ()) for found in loads["chosen"].to_pylist()], bool)
 
 
 def _impossible(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, BoolArray]:
@@ -279,6 +302,24 @@ def _above(name: str, resource: str) -> Callable[[Row, Cycle], str]:
     return text
 
 
+def _over(name: str) -> Callable[[Row, Cycle], str]:
+    def text(row: Row, _cycle: Cycle) -> str:
+        ratio = row[name] / row[f"limit_{name}"]
+        return (
+            f"its {name} is {ratio:.0%} of a limit that it can't exceed: another limit is in force, or it is that of "
+            "another pod; set spec.capacity of the Broker if you know the limit"
+        )
+
+    return text
+
+
+def _slowed(row: Row, _cycle: Cycle) -> str:
+    return (
+        f"its CPU is throttled in {row['throttled']:.0%} of the periods at {row['cpu'] / row['limit_cpu']:.0%} of the "
+        "limit: a lower limit is in force; is a resize pending?"
+    )
+
+
 def _says(text: str) -> Callable[[Row, Cycle], str]:
     """Makes a text from `text`, which may name columns of the row and fields of the cycle."""
     return lambda row, cycle: text.format(row=row, cycle=cycle)
@@ -322,6 +363,8 @@ _KINDS = {
     ),
     "few_samples": _Kind(Reason.UNTRUSTED, _few_samples, Drop.GAP),
 }
+_KINDS |= {f"over_{name}": _Kind(Reason.UNTRUSTED, _over(name)) for name in LIMITED}
+_KINDS["throttled"] = _Kind(Reason.UNTRUSTED, _slowed)
 _ABOUT: dict[str, int] = {}
 """Position in `USAGE` of the resource that a doubt is about."""
 for _position, (_name, _resource) in enumerate(zip(USAGE, RESOURCES, strict=True)):
