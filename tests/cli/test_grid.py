@@ -7,12 +7,61 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
-from trimtab_operator.cli.tables import Grid, console, print_grid
+from trimtab_operator.cli import main
+from trimtab_operator.cli.tables import Grid, Screen, console, print_grid
 
 BUNDLE = "public/default/0x00000000_0x80000000"
 NUMBERS = ("In", "Out", "Topics")
 GRID = Grid("Hottest", ("Bundle", "Broker", *NUMBERS), [(BUNDLE, "broker-0", "1", "2", "3")], NUMBERS)
+
+
+LOAD = Grid(
+    "Brokers",
+    ("Broker", "Trusted", "CPU", "Memory", "MB/s in", "Bundles"),
+    [("pulsar-broker-with-a-long-name-0", "yes", "54.8 %", "30.0 %", "196.25", "1,104")],
+    ("CPU", "Memory", "MB/s in", "Bundles"),
+    ("Memory",),
+)
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 50, 60, 70, 80, 100])
+def test_no_heading_and_no_number_is_cut_or_folded_however_narrow_the_terminal(width: int) -> None:
+    lines = printed(width, LOAD)
+    assert max(map(len, lines)) <= width
+    folded = " ".join(" ".join(lines).split())
+    left = (
+        folded.partition("no room for: ")[2].removesuffix(" (-o json has all)").split(", ")
+        if "no room" in folded
+        else []
+    )
+    for heading, cell in zip(LOAD.headings[1:], LOAD.rows[0][1:], strict=True):
+        assert (heading in left) or (heading in lines[1] and str(cell) in lines[3]), heading
+    assert not left or left[0] == "Memory"
+
+
+def test_a_long_line_continues_below_its_first_word() -> None:
+    screen = Screen(file=io.StringIO(), width=30)
+    screen.print(Text("first\n    Ready  True, and all of the brokers are measured"))
+    assert isinstance(screen.file, io.StringIO)
+    lines = screen.file.getvalue().splitlines()
+    assert [line.rstrip() for line in lines] == ["first", "    Ready  True, and all of", "    the brokers are measured"]
+
+
+@pytest.mark.parametrize("verb", ["", "status", "history export"])
+@pytest.mark.parametrize("width", [60, 90])
+def test_help_is_as_narrow_as_the_terminal(
+    verb: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main([*verb.split(), "--help"]) == 0
+    wide = capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main([*verb.split(), "--help"]) == 0
+    narrow = capsys.readouterr().out
+    assert max(map(len, narrow.splitlines())) <= width
+    assert "".join(narrow.split()) == "".join(wide.split())
 
 
 def printed(width: int, grid: Grid) -> list[str]:

@@ -21,12 +21,12 @@ from kept_histories import AT, LOAD, keep
 from policy_environment import PolicyEnvironment
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.observe_plot import draw
-from trimtab_operator.cli.commands.observe_table import Shown, show
+from trimtab_operator.cli.commands.observe_table import Shown, quality_lines, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.history.reader import HistoryReader, LoadOverTime
 from trimtab_pipeline.testing import StaticSource, StaticSources
-from trimtab_strategies.model import Topics
+from trimtab_strategies.model import DataQuality, Topics
 from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
@@ -369,3 +369,13 @@ def test_a_source_that_does_not_answer_is_told_in_one_line(
     measured_by(source, monkeypatch)
     assert main(["observe", "--policy", "main", "-n", scene.namespace, "--kubeconfig", scene.kubeconfig]) == 2
     assert capsys.readouterr().err == "trimtab: http://prometheus:9090: connection refused\n"
+
+
+def test_values_above_a_limit_are_not_called_unused() -> None:
+    assert quality_lines(DataQuality(dropped={"AboveLimit": 5, "NaN": 1, "Gap": 2})) == [
+        "samples not used: 2 Gap, 1 NaN",
+        "used, although above the limit: 5 values (trust.aboveLimit)",
+    ]
+    assert quality_lines(DataQuality(dropped={"AboveLimit": 1})) == [
+        "used, although above the limit: 1 value (trust.aboveLimit)"
+    ]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -120,13 +123,40 @@ Run = Callable[[argparse.Namespace], int]
 """Runs a verb and returns the exit code. Raises `CommandError`."""
 
 
+_COLUMN = re.compile(r" *\S+(?: \S+)* {2,}(?=\S)| *")
+
+
+class HelpText(argparse.RawDescriptionHelpFormatter):
+    """Help whose lines are folded on a terminal that is too narrow for them."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  (argparse's signature)
+        room = shutil.get_terminal_size().columns
+        known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+        if not known or all(len(line) <= room for line in text.splitlines()):
+            return text
+        lines = [""]
+        for line in text.split("\n"):
+            if lines[-1][:1].strip() and line[:1].strip():  # both are of one paragraph
+                lines[-1] += f" {line}"
+            else:
+                lines.append(line)
+        return "\n".join(_folded(line, room) for line in lines[1:])
+
+
+def _folded(line: str, room: int) -> str:
+    """A line folded at `room` columns. It continues below its first word, or below a second column of text."""
+    found = _COLUMN.match(line)
+    below = found.end() if found and found.end() <= room // 2 else 4
+    return textwrap.fill(line, room, subsequent_indent=" " * below, break_long_words=False, break_on_hyphens=False)
+
+
 def add_verb(subparsers: Any, verb: str, description: str, run: Run, epilog: str = "") -> argparse.ArgumentParser:
     """A parser for `verb`. run: carries the verb out."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         verb,
         description=description,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         allow_abbrev=False,  # as in kubectl, a flag has only one spelling; the chart's checks rely on that
     )
     parser.set_defaults(run=run)

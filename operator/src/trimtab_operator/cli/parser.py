@@ -12,7 +12,7 @@ from typing import Any
 
 from trimtab_operator import __version__
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
-from trimtab_operator.cli.common import CommandError, extra_of, missing, program, spoken
+from trimtab_operator.cli.common import CommandError, HelpText, extra_of, missing, program, spoken
 
 Subparsers = Any  # the type that add_subparsers() returns is private to argparse
 Register = Callable[[Subparsers], None]
@@ -86,7 +86,7 @@ a verb that talks to a cluster.
 """
 
 
-class _Overview(argparse.RawDescriptionHelpFormatter):
+class _Overview(HelpText):
     """Leaves the list of verbs out: the epilog has it as an aligned table."""
 
     def _iter_indented_subactions(self, action: argparse.Action) -> Generator[argparse.Action]:  # noqa: ARG002

@@ -95,7 +95,9 @@ class Metrics(DescribedMetrics):
         self.unmeasured = self._gauge(
             "bundles_unmeasured", "Bundles without a measured load, which stay where they are.", "policy"
         )
-        self.dropped_samples = self._counter("dropped_samples_total", "Samples not used, by reason.", "reason")
+        self.dropped_samples = self._counter(
+            "dropped_samples_total", "Samples not used, by reason. Those of AboveLimit are used.", "reason"
+        )
 
     def _of_policies(self) -> None:
         self.policy_state = self._gauge(

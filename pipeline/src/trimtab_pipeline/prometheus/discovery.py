@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.prometheus.client import PrometheusClient, PrometheusError
 from trimtab_pipeline.prometheus.containers import USUAL
+from trimtab_pipeline.prometheus.mislabelled import traffic_elsewhere, traffic_note
 from trimtab_pipeline.prometheus.queries import broker_selector, container_selector
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.transform.topic_to_bundle import is_bundle
@@ -39,9 +40,12 @@ def topology_from_metrics(settings: PrometheusSettings, at: float) -> Topology:
             bundles = server.query(_BUNDLES.format(selector), at)
             named = settings.container or settings.resources != "kubernetes"
             rows = brokers if named else server.query(_CONTAINERS.format(container_selector(settings)), at)
+            odd = server.query(traffic_elsewhere(settings), at) if "" in brokers.label("pod").to_pylist() else None
     except PrometheusError as error:
         raise SourceUnavailableError(f"nothing could be measured: {error}") from error
     pods = sorted({*brokers.label("pod").to_pylist(), *bundles.label("pod").to_pylist()} - {""})
+    if not pods and odd is not None:
+        raise SourceUnavailableError(f"{settings.url} knows no broker in {selector}: {traffic_note(odd)}")
     if not pods:
         raise SourceUnavailableError(
             f"{settings.url} knows no broker in {selector}: no pulsar_broker_rate_in, no pulsar_bundle_msg_rate_in; "

@@ -212,7 +212,7 @@ def combined(values: Mapping[str, str]) -> str:
 def _words(settings: PrometheusSettings, pods: Sequence[str], containers: Containers) -> Mapping[str, str]:
     """The values of the selectors in a query's text."""
     namespace, pod = quoted(settings.namespace), naming(pods)
-    matchers = _matchers(settings)
+    matchers = matchers_of(settings)
     kubelet, either = f"namespace={namespace},{pod}{matchers}", quoted(f"{_any_of([settings.namespace])}|.+/.+")
     known = replace(containers, given=settings.container)
     names = sorted({known.of(one) for one in pods}) or [known.of("")]
@@ -249,15 +249,16 @@ def sent_bytes(promql: str) -> int:
 
 def broker_selector(settings: PrometheusSettings) -> str:
     """The selector of all brokers' own metrics."""
-    return f"{settings.namespace_label}={quoted(settings.namespace)}{_matchers(settings)}"
+    return f"{settings.namespace_label}={quoted(settings.namespace)}{matchers_of(settings)}"
 
 
 def container_selector(settings: PrometheusSettings) -> str:
     """The selector of cAdvisor's rows of all containers in the namespace."""
-    return f'namespace={quoted(settings.namespace)}{_matchers(settings)},container!~"|POD"'
+    return f'namespace={quoted(settings.namespace)}{matchers_of(settings)},container!~"|POD"'
 
 
-def _matchers(settings: PrometheusSettings) -> str:
+def matchers_of(settings: PrometheusSettings) -> str:
+    """The part of a selector that adds the user's matchers, which begins with a comma."""
     return "".join(f",{label}={quoted(value)}" for label, value in settings.matchers)
 
 

@@ -15,6 +15,7 @@ from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES
 from trimtab_pipeline.prometheus.broker_presets import BEYOND
 from trimtab_pipeline.prometheus.client import LARGEST, LARGEST_OF_BROKERS, PrometheusClient
 from trimtab_pipeline.prometheus.containers import NO_NAMES, Containers
+from trimtab_pipeline.prometheus.mislabelled import limits_elsewhere, traffic_elsewhere
 from trimtab_pipeline.prometheus.queries import TOPICS, RawRead, combined, raw_reads, render, sent_bytes, tables
 
 TableName = Literal["brokers", "bundles", "topics"]
@@ -39,7 +40,8 @@ class ShardRequest:
 
     raw: for raw samples. values: an instant query per signal; they are usually combined into one query.
     ahead: the query that counts samples with a time in the future. apart: that for limits that contradict each other.
-    Both are empty when that is not checked.
+    Both are empty when that is not checked. elsewhere: for limits and traffic, a query for series that name the pods in
+    another label.
     own: a user's instant query of each signal that has one. rated: for each of these queries that takes a rate, the
     range selector of its counter.
     bundles: query of each column; empty when the bundles' own metrics are not read. users: the columns whose query a
@@ -56,6 +58,7 @@ class ShardRequest:
     values: Mapping[str, str] = field(default_factory=dict)
     ahead: str = ""
     apart: str = ""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     rated: Mapping[str, str] = field(default_factory=dict)
     bundles: Mapping[str, str] = field(default_factory=dict)
@@ -88,6 +91,7 @@ class ShardRequest:
             name: render(those, settings, pods, containers) for name, those in templates.items()
         }
         checks = render({"ahead": brokers.ahead, "apart": brokers.apart}, settings, pods, containers)
+        elsewhere = {"traffic": traffic_elsewhere(settings), "limits": limits_elsewhere(settings, pods)}
         if settings.bundle_metrics == "topic":
             reads["bundles"] = {}
         told = {pod: (admin or {}).get(pod, "") for pod in pods} if settings.bundle_metrics == "statistics" else {}
@@ -96,6 +100,7 @@ class ShardRequest:
             raw_reads(brokers.series, settings, pods),
             ahead=checks["ahead"],
             apart=checks["apart"],
+            elsewhere=elsewhere,
             containers=containers,
             users=bundles.own,
             device=settings.network_device,

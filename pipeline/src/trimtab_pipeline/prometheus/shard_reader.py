@@ -39,6 +39,7 @@ from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
 from trimtab_pipeline.prometheus.broker_statistics import WITHIN, StatisticsAnswer, ask_brokers
 from trimtab_pipeline.prometheus.client import PrometheusUnreachableError, side_by_side
 from trimtab_pipeline.prometheus.containers import odd_limits, own_rows, settled_limits
+from trimtab_pipeline.prometheus.mislabelled import limits_note, traffic_note
 from trimtab_pipeline.prometheus.queries import (
     BUNDLE,
     BUNDLES,
@@ -178,6 +179,7 @@ def _broker_batches(read: ShardRead) -> Iterator[pa.RecordBatch]:
         series += rated_series(answers["rated", name].of_pods(wanted.pods), name)
     yield read.batch(BROKER_SAMPLES, raw_rows(series))
     read.notes.update(odd_limits(singles))
+    read.notes.update(filter(None, _mislabelled(read, series, singles)))
     rows = read.batch(BROKER_SAMPLES, singles | {"value": read.good(singles["value"])})
     yield rows.filter(rows["value"].is_valid())
 
@@ -203,6 +205,15 @@ def _raw(read: ShardRead, answer: Samples, raw: RawRead) -> Iterator[RawSeries]:
         answer, notes = own_rows(answer, read.wanted.containers)
         read.notes.update(notes)
     return raw_series(answer, raw.series)
+
+
+def _mislabelled(read: ShardRead, series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> Iterator[str]:
+    """What is wrong with the labels of metrics, if none of a kind is found; empty texts if nothing is."""
+    wanted, signals = read.wanted, {*singles["signal"].to_pylist()}
+    if "traffic_time" in wanted.values and not any(one.signal in TRAFFIC for one in series):
+        yield traffic_note(read.check("label pod", wanted.elsewhere["traffic"]))
+    if wanted.pods and "cpu_limit" in wanted.values and not {"cpu_limit", "memory_limit"} & signals:
+        yield limits_note(read.check("label pod", wanted.elsewhere["limits"]))
 
 
 def _without_stale_traffic(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:

@@ -18,6 +18,7 @@ from trimtab_operator.cli.common import (
     FINE,
     HELP,
     CommandError,
+    HelpText,
     add_output_option,
     is_data,
     iso,
@@ -94,7 +95,7 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         usage=_USAGE,
         description=_DESCRIPTION,
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         allow_abbrev=False,
     )
     _add_folder(parser)
@@ -122,7 +123,7 @@ def _exporting() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "trimtab history export",
         description=_EXPORT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         allow_abbrev=False,
     )
     _add_folder(parser)
@@ -142,7 +143,7 @@ def _importing() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "trimtab history import",
         description=_IMPORT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
         allow_abbrev=False,
     )
     _add_folder(parser)

@@ -284,12 +284,19 @@ def _topics_grid(load: ClusterLoad, rows: IntArray) -> Grid:
     return Grid(title, ("Topic", "Bundle", *_FLOW), cells, _NUMBERS, _SPARE)
 
 
+_USED = "AboveLimit"
+"""The cause in `DataQuality.dropped` that counts values which are used all the same."""
+
+
 def quality_lines(quality: DataQuality) -> list[str]:
     """A line for each problem of the data."""
-    dropped = ", ".join(f"{count:,} {cause}" for cause, count in sorted(quality.dropped.items()))
+    counts = dict(quality.dropped)
+    above = counts.pop(_USED, 0)
+    dropped = ", ".join(f"{count:,} {cause}" for cause, count in sorted(counts.items()))
     missing = {"broker": quality.missing_brokers, "bundle": quality.missing_bundles}
     return [
         *([f"samples not used: {dropped}"] if dropped else []),
+        *([f"used, although above the limit: {counted(above, 'value')} (trust.aboveLimit)"] if above else []),
         *(f"{counted(count, what)} not measured" for what, count in missing.items() if count),
         *(f"no answer for {part}: {error}" for part, error in quality.failed),
         *(f"the source warns: {text}" for text in quality.warnings),

@@ -98,7 +98,11 @@ def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int
         print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
         return FINDING
     if output == "text":
-        print(spoken(answer.text()))
+        from rich.text import Text  # noqa: PLC0415  (takes a while to load)
+
+        from trimtab_operator.cli.tables import console  # noqa: PLC0415  (loads rich)
+
+        console().print(Text(spoken(answer.text())))
     else:
         print_data(answer.as_data(), output)
     return FINE
