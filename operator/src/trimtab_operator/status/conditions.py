@@ -17,7 +17,6 @@ from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import PredictionScore
-from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
 from trimtab_operator.state.sizing import sized
@@ -36,25 +35,6 @@ from trimtab_strategies.model import (
     some,
 )
 from trimtab_strategies.model.cluster_load import FloatArray
-
-
-def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
-    """`conditions` of a policy at `generation`, with `Led` if there is an elected leader.
-
-    If that leader is deposed, `Acting` and `Ready` say so, too.
-    """
-    process, former, found = cluster.process, cluster.policies.former, [dict(condition) for condition in conditions]
-    if process.deposed:
-        for kind in (PolicyCondition.LED, PolicyCondition.ACTING, PolicyCondition.READY):
-            found = set_condition(
-                found, kind, "False", Reason.DEPOSED, shortened(process.deposed), generation, cluster.now()
-            )
-    elif process.leader:
-        text = f"{process.term}; {former}" if former else str(process.term)
-        found = set_condition(
-            found, PolicyCondition.LED, "True", ConditionReason.ELECTED, text, generation, cluster.now()
-        )
-    return found
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:

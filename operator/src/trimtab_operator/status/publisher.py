@@ -27,7 +27,6 @@ from trimtab_operator.status.conditions import (
     broker_load,
     event_type,
     landed_status,
-    led,
     linked,
     policy_status,
     steered,
@@ -36,7 +35,7 @@ from trimtab_operator.status.conditions import (
     without_old_answer,
 )
 from trimtab_operator.status.metrics import PolicyMetrics
-from trimtab_operator.status.summary import summarized
+from trimtab_operator.status.summary import led, summarized
 from trimtab_strategies.model import ClusterLoad, Reason, counted, some
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import measured_percent

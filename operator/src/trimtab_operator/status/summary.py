@@ -1,4 +1,4 @@
-"""`Ready` as the summary of a policy's conditions: what keeps the policy from working comes first. Pure.
+"""`Led`, and `Ready` as the summary of a policy's conditions: what keeps the policy from working comes first. Pure.
 
 A cycle decides `Ready` by what it did. Other conditions come from elsewhere: whether this process leads, whether Pulsar
 answers, and whether Pulsar's own balancer is off. A policy is not ready while one of them keeps it from working,
@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from trimtab_operator.kube.conditions import Condition, condition_of, set_condition
-from trimtab_operator.resources.conditions import PolicyCondition
+from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy import Mode
+from trimtab_operator.state.cluster import ClusterState
+from trimtab_strategies.model import Reason
 
 _NEEDED = {
     PolicyCondition.LED: frozenset(Mode),
@@ -22,6 +24,21 @@ _NEEDED = {
 """Conditions that must not be False -> the modes that need them. In other modes, Pulsar's own balancer may be on."""
 _AWAITED = PolicyCondition.LINKED
 """The condition that must not be Unknown either: until it is known, nobody knows which brokers there are."""
+
+
+def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:
+    """`conditions` of a policy at `generation`, with `Led` if there is an elected leader.
+
+    If that leader is deposed, `Acting` says so, too.
+    """
+    process, former, found = cluster.process, cluster.policies.former, [dict(condition) for condition in conditions]
+    if process.deposed:
+        for kind in (PolicyCondition.LED, PolicyCondition.ACTING):
+            found = set_condition(found, kind, "False", Reason.DEPOSED, process.deposed, generation, cluster.now())
+    elif process.leader:
+        text, kind = f"{process.term}; {former}" if former else str(process.term), PolicyCondition.LED
+        found = set_condition(found, kind, "True", ConditionReason.ELECTED, text, generation, cluster.now())
+    return found
 
 
 def summarized(
