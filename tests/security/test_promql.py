@@ -60,7 +60,9 @@ def parse(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def queries(namespace: str, container: str, pods: list[str], spaces: list[str]) -> dict[str, str]:
     """Every query there is: presets, topics of some namespaces, and those that count replicas once."""
-    settings = PrometheusSettings("http://x", namespace, container=container)
+    settings = PrometheusSettings(
+        "http://x", namespace, container=container, network_device=f"eth{container}", matchers=(("site", spaces[0]),)
+    )
     instant = {"bundles": BUNDLES.queries, "topics": TOPICS.queries}
     presets = {name: replace(settings, resources=name) for name in RESOURCE_PRESETS}
     shards = {name: ShardRequest.of(chosen, pods) for name, chosen in presets.items()}
@@ -72,6 +74,7 @@ def queries(namespace: str, container: str, pods: list[str], spaces: list[str]) 
     found |= {f"{name}.{k}": raw.promql for name, shard in shards.items() for k, raw in enumerate(shard.raw)}
     found |= {f"{name}.values": shard.value_queries(together=True)[""] for name, shard in shards.items()}
     found |= {f"{name}.ahead": shard.ahead for name, shard in shards.items()}
+    found["kubernetes.apart"] = shards["kubernetes"].apart
     newest = {f"{name} once": of_newest(found[name]) for name in ("bundles.rate_in", "topics.rate_in")}
     return {**found, **newest}
 
@@ -108,7 +111,13 @@ def assert_literal(
     if kind == ("namespace", "="):
         assert value == namespace
     elif kind == ("container", "="):
-        assert value == container
+        assert value == (container or "broker")
+    elif kind == ("device", "="):
+        assert value == f"eth{container}"
+    elif kind == ("container", "!="):
+        assert value == "POD"
+    elif kind == ("site", "="):
+        assert value == space
     elif kind == ("pod", "=~"):
         assert all(re.fullmatch(value, pod) for pod in pods)
         assert not re.fullmatch(value, "".join(pods) + "x")
