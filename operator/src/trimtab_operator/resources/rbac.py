@@ -149,7 +149,8 @@ PERMISSIONS = (
 )
 """All permissions, with the default name of the Lease."""
 
-NODES = Permission("", "nodes", {"list": "which nodes are cordoned", "watch": "which nodes are cordoned"})
+_NODES = "which nodes are cordoned, and what they can allocate"
+NODES = Permission("", "nodes", {"list": _NODES, "watch": _NODES})
 """Cluster-wide permission, only for `trimtab run --watch-nodes`."""
 
 
