@@ -10,13 +10,11 @@ minute, but not of the same minute, so only a large factor that lasts for minute
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.pulsar.client.dynamic_config import FoundSettings
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
@@ -171,82 +169,6 @@ class OwnBalancerState:
     text: str = "the brokers' configuration has not been read yet"
 
 
-_READS = {
-    "tenants": "tenants",
-    "namespaces": "namespaces",
-    "policies": "policies of namespaces",
-    "anti_affinity": "anti-affinity groups",
-    "boundaries": "boundaries of bundles",
-    "owned": "bundles of brokers",
-    "owner": "owners of bundles",
-    "reported": "load reports",
-    "isolation": "isolation policies",
-    "clusters": "clusters",
-    "runtime": "configurations of brokers",
-}
-"""The reads of the cluster, by their names in metrics, in words."""
-
-SILENT_AFTER = 10.0
-"""Seconds between the first and the last bad outcome of a kind of read after which the link is not fine."""
-
-SLOW = 5.0
-"""Seconds after which an outcome is bad, or nine tenths of the time-out if that is less."""
-
-_MOST = 1000
-"""Outcomes that are kept of each kind."""
-
-_WINDOW, _SHARE, _LEAST = 40.0, 0.2, 3
-"""Seconds for which outcomes count; share and number of bad ones from which a kind of read counts as silent."""
-
-
-@dataclass(slots=True)
-class SilentReads:
-    """Which kinds of reads time out, although Pulsar lists its brokers.
-
-    Brokers answer from their caches while their metadata store is away, also the list of brokers. What is not cached
-    waits for the store until our time-out, or is answered with 500 to 504. An owner that was not read before is an
-    example. So some reads of a kind may succeed while others fail.
-
-    bad: kind of read -> epoch seconds of its bad outcomes. all: the same of all its outcomes. slow: part of the sync ->
-    seconds that Pulsar took for it, if that is too long.
-    """
-
-    bad: dict[str, deque[float]] = field(default_factory=dict)
-    all: dict[str, deque[float]] = field(default_factory=dict)
-    slow: dict[str, float] = field(default_factory=dict)
-
-    def observe(self, call: str, status: str, seconds: float, now: float, timeout: float) -> None:
-        """Record the outcome of a request: its status, or ``error`` for no answer. timeout: of a request, in seconds.
-
-        A connection that is refused at once tells of one broker, not of slow reads.
-        """
-        if call not in _READS:
-            return
-        bad = self.bad.setdefault(call, deque(maxlen=_MOST))
-        if bad and now - bad[-1] > _WINDOW:
-            bad.clear()
-        if seconds >= min(SLOW, 0.9 * timeout) or (status.isdigit() and status >= "500"):
-            bad.append(now)
-        self.all.setdefault(call, deque(maxlen=_MOST)).append(now)
-
-    def problem(self, now: float) -> str:
-        """Which reads have been slow or failed for some time, and what may be the cause; empty if none has."""
-        found = [words for call in sorted(self.bad) if (words := self._of(call, now))]
-        found += [f"all {part} took {seconds:.0f} s" for part, seconds in sorted(self.slow.items())]
-        if not found:
-            return ""
-        return (
-            f"Pulsar lists its brokers, but reads are slow or fail ({', '.join(found)}): its metadata store "
-            "(ZooKeeper) or a broker is away or slow; see their logs"
-        )
-
-    def _of(self, call: str, now: float) -> str:
-        """What is wrong with a kind of read; empty if nothing is."""
-        bad, whole = ([at for at in times[call] if now - at <= _WINDOW] for times in (self.bad, self.all))
-        few = len(bad) < _LEAST or len(bad) < _SHARE * len(whole) or bad[-1] - bad[0] < SILENT_AFTER
-        return "" if few else f"{_READS[call]} since {timestamp(self.bad[call][0])}"
-
-
 @dataclass(slots=True)
 class PulsarLink:
     """The connection to the Pulsar cluster.
@@ -255,8 +177,7 @@ class PulsarLink:
     connection: then the brokers watch the Bundle objects and move the bundles themselves.
     ids: name of a Broker object -> id in Pulsar (``host:webPort``), for each active broker. None until Pulsar has
     answered: until then it is not known which brokers are alive.
-    problem: why Pulsar can't be reached at the moment; empty when it can.
-    silent: the reads that fail at the moment, although the cluster can be reached.
+    problem: why Pulsar, or its metadata store, can't be reached at the moment; empty when it can.
     own_balancer: whether Pulsar's own balancer is off.
     switched_off: whether Trimtab has switched off settings whose former values a ConfigMap keeps; None: unknown.
     found: a copy of these former values, if this process wrote or read them: a user may delete the ConfigMap too early.
@@ -272,7 +193,6 @@ class PulsarLink:
     policy: str = ""
     ids: Mapping[str, str] | None = None
     problem: str = ""
-    silent: SilentReads = field(default_factory=SilentReads)
     own_balancer: OwnBalancerState = field(default_factory=OwnBalancerState)
     switched_off: bool | None = None
     found: FoundSettings | None = None
@@ -287,7 +207,6 @@ class PulsarLink:
         """Set the cluster, or None. A change drops what was known of the former cluster."""
         if spec != self.spec:
             self.ids, self.own_balancer, self.cross_check = None, OwnBalancerState(), CrossCheck()
-            self.silent = SilentReads()
             self.elsewhere = False
             self.problem = NOT_ASKED if spec is not None else ""
         self.spec, self.policy = spec, policy

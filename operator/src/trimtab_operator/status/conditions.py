@@ -58,14 +58,13 @@ def linked(conditions: Iterable[Mapping[str, Any]], link: PulsarLink, generation
     """`conditions` of a policy at `generation` with `Linked`, or without it where no Pulsar cluster is linked."""
     if link.spec is None:
         return [dict(condition) for condition in conditions if condition["type"] != PolicyCondition.LINKED]
-    problem = link.problem or link.silent.problem(now)
-    if not problem:
+    if not link.problem:
         status, reason, text = "True", str(ConditionReason.LINKED), f"Pulsar answers at {link.spec.admin_url}"
-    elif problem == NOT_ASKED:
-        status, reason, text = "Unknown", str(ConditionReason.NOT_ASKED), problem
+    elif link.problem == NOT_ASKED:
+        status, reason, text = "Unknown", str(ConditionReason.NOT_ASKED), link.problem
     else:
         scheme = link.spec.admin_url.partition(":")[0] if link.ids is None else ""
-        text = "; ".join(filter(None, (problem, remedy(problem, link.spec.auth, scheme))))
+        text = "; ".join(filter(None, (link.problem, remedy(link.problem, link.spec.auth, scheme))))
         status, reason = "False", str(Reason.SOURCE_UNAVAILABLE)
     return set_condition(conditions, PolicyCondition.LINKED, status, reason, shortened(text), generation, now)
 

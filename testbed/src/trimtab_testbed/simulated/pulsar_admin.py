@@ -51,7 +51,8 @@ class FakePulsar(InMemoryPulsar):
     failures: answers (status, text) to the next unloads.
     dying:    ids that become inactive with the first failure.
     lazy:     seconds that an unload takes.
-    stalled:  whether brokers answer nothing but the list of brokers, as without their metadata store.
+    stalled:  whether brokers answer nothing but the list of brokers.
+    storeless: whether brokers answer only from their caches, as without their metadata store.
     requests: (id of the broker, method, path with query) so far.
     peak:     most unloads at the same time.
     """
@@ -66,6 +67,7 @@ class FakePulsar(InMemoryPulsar):
     dying: set[str] = field(default_factory=set)
     lazy: float = 0.0
     stalled: bool = False
+    storeless: bool = False
     addresses: list[str] = field(default_factory=list)
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     peak: int = 0
@@ -127,6 +129,8 @@ class FakePulsar(InMemoryPulsar):
         self.requests.append((broker, request.method, request.path_qs))
         if broker in self.deaf or (self.stalled and request.path != f"{_ADMIN}/brokers"):
             await asyncio.sleep(60)
+        if self.storeless and request.path.startswith(f"{_ADMIN}/tenants/"):
+            return web.json_response({"reason": "KeeperException$SessionExpiredException"}, status=500)
         if self.token and request.headers.get("Authorization") != f"Bearer {self.token}":
             return web.json_response({"reason": f"not {request.headers.get('Authorization')}"}, status=401)
         try:

@@ -1,7 +1,7 @@
 """`Bridge`: keeps a client of the linked Pulsar cluster open, and runs the bridge's controllers with it.
 
 The client is opened again when the policy names another cluster or other credentials, or when a Secret changes. The
-controllers are created again with it. `PulsarLink.problem` says whether the cluster answers.
+controllers are created again with it. `PulsarLink.problem` says whether the cluster answers, and its metadata store.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trimtab_operator.pulsar.bridge.cross_check import BrokerStatisticsControlle
 from trimtab_operator.pulsar.bridge.move_cost import MoveCostController
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync
 from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
-from trimtab_operator.pulsar.client.errors import PulsarError
+from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.pulsar.identity import Proof, admitting, read_proof
@@ -53,6 +53,17 @@ SPEC_INTERVAL = 1.0
 
 PROBE_INTERVAL = 5.0
 """Seconds between two checks of whether the cluster answers."""
+
+
+STORE_WITHIN = 5.0
+"""Seconds within which brokers must read their metadata store."""
+
+
+STORE_AWAY = (
+    "Pulsar's brokers answer, but their metadata store (ZooKeeper) does not: what they read from it fails, or takes "
+    f"more than {STORE_WITHIN:g} s; see the store, and the logs of the brokers"
+)
+"""The problem of a link whose brokers answer from their caches alone."""
 
 
 SECRETS_INTERVAL = 60.0
@@ -113,7 +124,7 @@ class Bridge:
         admit(spec.admin_url)  # before any Secret is read
         proof = await self._proof(spec)
         fence, waited = self.fence, metrics.pulsar_budget_wait.inc
-        guards = Guards(admit, fence.check, self._observe, waited, fence.requests())
+        guards = Guards(admit, fence.check, metrics.observe_pulsar, waited, fence.requests())
         opened = connected(
             spec.admin_url,
             timeout=seconds(spec.timeout),
@@ -123,11 +134,6 @@ class Bridge:
         )
         async with opened as admin:
             await self._work(spec, proof, admin)
-
-    def _observe(self, call: str, status: str, seconds_taken: float) -> None:
-        self.cluster.metrics.observe_pulsar(call, status, seconds_taken)
-        if (spec := self.cluster.link.spec) is not None:
-            self.cluster.link.silent.observe(call, status, seconds_taken, self.cluster.now(), seconds(spec.timeout))
 
     async def _proof(self, spec: PulsarSpec) -> Proof:
         return await read_proof(self.cluster.api, self.cluster.namespace, spec.auth)
@@ -171,13 +177,15 @@ class Bridge:
         await asyncio.Event().wait()
 
     async def _probe(self, admin: Admin) -> None:
+        admin, failures = admin.without_budget(), 0
         while True:
             try:
-                await admin.without_budget().brokers()
+                await admin.brokers()
+                failures = 0 if await _store_answers(admin) else failures + 1
             except PulsarError as error:
                 self._set_problem(str(error))
             else:
-                self._set_problem("")
+                self._set_problem(STORE_AWAY if failures > 1 else "")
             await asyncio.sleep(PROBE_INTERVAL)
 
     def _set_problem(self, problem: str) -> None:
@@ -186,3 +194,15 @@ class Bridge:
             log.log(logging.WARNING if problem else logging.INFO, "Pulsar: %s", problem or "the cluster answers")
         self.cluster.link.problem = problem
         self.cluster.metrics.linked.set(0 if problem else 1)
+
+
+async def _store_answers(admin: Admin) -> bool:
+    """Whether brokers can read their metadata store. A refusal of the request counts as an answer."""
+    try:
+        async with asyncio.timeout(STORE_WITHIN):
+            await admin.read_store()
+    except PulsarRefusedError:
+        return True
+    except (PulsarUnavailableError, TimeoutError):
+        return False
+    return True

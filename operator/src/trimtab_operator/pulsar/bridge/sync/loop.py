@@ -158,11 +158,6 @@ class ClusterSync:
         by_rate = (budget.booked - self._booked[part]) / budget.rate
         self._booked[part] = budget.booked
         slow = "" if seconds <= 2 * due else "rate" if by_rate >= seconds / 2 else "Pulsar"
-        late = self._cluster.link.silent.slow
-        if slow == "Pulsar":
-            late[part] = seconds
-        else:
-            late.pop(part, None)
         if slow == self._slow.get(part, ""):
             return
         self._slow[part] = slow
