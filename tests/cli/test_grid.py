@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
+import os
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.text import Text
 
-from trimtab_operator.cli import main
+from explained_decisions import LEVEL_PAIR
+from kept_histories import AT, keep
+from recorded_decisions import decided
 from trimtab_operator.cli.tables import Grid, Screen, console, print_grid
+from trimtab_pipeline.api import DecisionEntry
+from trimtab_pipeline.history.decisions import DecisionHistories
 
 BUNDLE = "public/default/0x00000000_0x80000000"
 NUMBERS = ("In", "Out", "Topics")
@@ -49,19 +61,44 @@ def test_a_long_line_continues_below_its_first_word() -> None:
     assert [line.rstrip() for line in lines] == ["first", "    Ready  True, and all of", "    the brokers are measured"]
 
 
-@pytest.mark.parametrize("verb", ["", "status", "history export"])
-@pytest.mark.parametrize("width", [60, 90])
-def test_help_is_as_narrow_as_the_terminal(
-    verb: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    assert main([*verb.split(), "--help"]) == 0
-    wide = capsys.readouterr().out
-    monkeypatch.setenv("COLUMNS", str(width))
-    assert main([*verb.split(), "--help"]) == 0
-    narrow = capsys.readouterr().out
-    assert max(map(len, narrow.splitlines())) <= width
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["--help", "status --help", "history export --help"])
+def test_help_is_as_narrow_as_the_terminal(words: str) -> None:
+    narrow, wide = (shown_on_terminal(width, words) for width in (60, 200))
+    assert max(map(len, narrow.splitlines())) <= 60
     assert "".join(narrow.split()) == "".join(wide.split())
+
+
+@pytest.mark.slow
+def test_an_explanation_is_as_narrow_as_the_terminal_and_whole_in_a_pipe(tmp_path: Path) -> None:
+    name = "public-a-0x00000000-0x80000000"
+    keep(tmp_path, "messaging/main", [0], LEVEL_PAIR)
+    record = decided(LEVEL_PAIR, at=AT)
+    entry = DecisionEntry(record.at, str(record.outcome), 0, record.to_json())
+    DecisionHistories(tmp_path).keep_decisions("messaging/main", record.at, [entry])
+    words = f"explain bundle {name} --history {tmp_path}"
+    piped = subprocess.run([*TRIMTAB, *words.split()], capture_output=True, text=True, check=True).stdout
+    narrow = shown_on_terminal(60, words)
+    assert max(map(len, piped.splitlines())) > 60 >= max(map(len, narrow.splitlines()))
+    assert narrow.split() == piped.split()
+
+
+TRIMTAB = (sys.executable, "-m", "trimtab_operator")
+
+
+def shown_on_terminal(width: int, words: str) -> str:
+    """What a terminal of that width shows."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}} | {"TERM": "xterm"}
+    shown = b""
+    with subprocess.Popen([*TRIMTAB, *words.split()], stdin=theirs, stdout=theirs, stderr=theirs, env=env):
+        os.close(theirs)
+        with suppress(OSError):  # Linux ends the output of a terminal with EIO
+            while more := os.read(ours, 65536):
+                shown += more
+    os.close(ours)
+    return shown.decode()
 
 
 def printed(width: int, grid: Grid) -> list[str]:

@@ -94,6 +94,8 @@ def test_a_number_in_the_notation_of_science_is_what_the_api_server_gets(tmp_pat
     given = policy(shedder={"type": "AvgShedder", "avgShedder": {"minThroughput": "NUMBER"}})
     text = yaml.safe_dump(given)
     assert told(text.replace("NUMBER", "1e3"), tmp_path, capsys) == {}
+    (large,) = told(text.replace("NUMBER", "1e21"), tmp_path, capsys).values()
+    assert "write a whole number, or a quantity such as 10Mi" in large  # JSON has it as 1e+21
     (quoted,) = told(text.replace("NUMBER", "'1e3'"), tmp_path, capsys).values()
     assert quoted.startswith('is "1e3": write 1000')
 

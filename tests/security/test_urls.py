@@ -104,8 +104,8 @@ def test_a_short_name_never_leaves_the_cluster(url: str) -> None:
         ("http://x.svc:80:90", "can't be read"),
         ("ftp://x.svc", "scheme 'ftp' must be http or https"),
         ("file:///etc/passwd", "scheme 'file' must be http or https"),
-        ("//x.svc", "scheme '' must be http or https"),
-        ("x.svc:9090", "scheme 'x.svc' must be http or https"),
+        ("//x.svc", "has no scheme; write http://HOST:PORT"),
+        ("x.svc:9090", "has no scheme; write http://x.svc:9090 or https://x.svc:9090"),
     ],
 )
 def test_a_url_that_two_programs_could_read_differently_is_refused_even_if_everything_is_allowed(

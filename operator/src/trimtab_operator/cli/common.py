@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import shutil
 import sys
@@ -131,8 +130,7 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  (argparse's signature)
         room = shutil.get_terminal_size().columns
-        known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
-        if not known or all(len(line) <= room for line in text.splitlines()):
+        if not sys.stdout.isatty() or all(len(line) <= room for line in text.splitlines()):
             return text
         lines = [""]
         for line in text.split("\n"):

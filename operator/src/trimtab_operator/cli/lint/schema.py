@@ -46,6 +46,7 @@ _SHOWN = 80
 """Maximum number of characters of a value in a message."""
 _MOST_FINDINGS = 200
 """Maximum number of findings in one object; a person starts with the first ones."""
+_TOO_LARGE = 2**63
 _LONGEST_TEXT = 4096
 """Maximum number of characters of a text to compare with a pattern, if the schema has no bound."""
 
@@ -202,7 +203,8 @@ def _number(value: Any) -> bool:
 
 
 def _whole(value: Any) -> bool:
-    return _number(value) and (isinstance(value, int) or value.is_integer())
+    """Whether the API server reads a value as a whole number, of 64 bits."""
+    return _number(value) and abs(value) < _TOO_LARGE and (isinstance(value, int) or value.is_integer())
 
 
 def _told(value: float) -> str:

@@ -92,17 +92,25 @@ def add_history_options(parser: argparse.ArgumentParser) -> None:
     past.add_argument("--policy", help="policy whose history to read, if there are several")
 
 
+def print_text(text: str) -> None:
+    """Print lines, folded on a terminal that is too narrow for them."""
+    if not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.text import Text  # noqa: PLC0415  (takes a while to load)
+
+    from trimtab_operator.cli.tables import console  # noqa: PLC0415  (loads rich)
+
+    console().print(Text(text))
+
+
 def print_answer(answer: Answer | None, found: RecordsFound, output: str) -> int:
     """Print an answer, and return the exit code."""
     if answer is None:
         print(spoken(f"trimtab: nothing was decided about {found.name} yet: {found.next_cycle}"), file=sys.stderr)
         return FINDING
     if output == "text":
-        from rich.text import Text  # noqa: PLC0415  (takes a while to load)
-
-        from trimtab_operator.cli.tables import console  # noqa: PLC0415  (loads rich)
-
-        console().print(Text(spoken(answer.text())))
+        print_text(spoken(answer.text()))
     else:
         print_data(answer.as_data(), output)
     return FINE
