@@ -162,7 +162,7 @@ def test_a_missing_program_ends_the_demo_before_it_names_a_folder(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert main(["demo"]) == 2
     told = capsys.readouterr()
-    assert f"JAVA_HOME={tmp_path / 'nowhere'} has no bin/java" in told.err
+    assert f"no java in JAVA_HOME={tmp_path / 'nowhere'}" in told.err
     assert "logs and data" not in told.out
 
 

@@ -44,7 +44,8 @@ def busiest_first(cluster: ClusterLoad, bundles: IntArray, wanted: float) -> Int
     """
     throughput = bundle_throughput(cluster, bundles)
     order = np.argsort(-throughput, kind="stable")
-    marked_before = np.cumsum(throughput[order])[:-1]
+    with np.errstate(invalid="ignore"):  # unmeasured bundles may be infinite, of both signs
+        marked_before = np.cumsum(throughput[order])[:-1]
     count = 1 + np.count_nonzero(marked_before < wanted)
     return bundles[order[:count]]
 
