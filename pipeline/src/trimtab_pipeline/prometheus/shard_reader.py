@@ -29,6 +29,7 @@ The last row of every shard is its report; a failed shard has nothing else. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pyarrow as pa
@@ -37,7 +38,7 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import StatisticsSettings
 from trimtab_pipeline.columns import BROKER_SAMPLES, BUNDLE_SAMPLES, TRAFFIC
 from trimtab_pipeline.prometheus.broker_statistics import WITHIN, StatisticsAnswer, ask_brokers
-from trimtab_pipeline.prometheus.client import PrometheusUnreachableError, side_by_side
+from trimtab_pipeline.prometheus.client import PrometheusError, PrometheusUnreachableError, side_by_side
 from trimtab_pipeline.prometheus.containers import odd_limits, own_rows, settled_limits
 from trimtab_pipeline.prometheus.mislabelled import limits_note, traffic_note
 from trimtab_pipeline.prometheus.queries import (
@@ -208,12 +209,17 @@ def _raw(read: ShardRead, answer: Samples, raw: RawRead) -> Iterator[RawSeries]:
 
 
 def _mislabelled(read: ShardRead, series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> Iterator[str]:
-    """What is wrong with the labels of metrics, if none of a kind is found; empty texts if nothing is."""
+    """What is wrong with the labels of metrics, if none of a kind is found; empty texts if nothing is.
+
+    A server that does not answer this has answered all that was measured: then there is no note.
+    """
     wanted, signals = read.wanted, {*singles["signal"].to_pylist()}
     if "traffic_time" in wanted.values and not any(one.signal in TRAFFIC for one in series):
-        yield traffic_note(read.check("label pod", wanted.elsewhere["traffic"]))
+        with suppress(PrometheusError):
+            yield traffic_note(read.ask(wanted.elsewhere["traffic"]))
     if wanted.pods and "cpu_limit" in wanted.values and not {"cpu_limit", "memory_limit"} & signals:
-        yield limits_note(read.check("label pod", wanted.elsewhere["limits"]))
+        with suppress(PrometheusError):
+            yield limits_note(read.ask(wanted.elsewhere["limits"]))
 
 
 def _without_stale_traffic(series: Iterable[RawSeries], singles: Mapping[str, pa.Array]) -> list[RawSeries]:
