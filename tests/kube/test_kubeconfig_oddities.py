@@ -17,6 +17,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from sent_credentials import credentials_of
 from trimtab_operator.kube.client import Api, RefusedError
 from trimtab_operator.kube.errors import ConnectionSettingsError
 
@@ -322,7 +323,7 @@ def test_servers_are_read_as_kubectl_reads_them(cluster: dict[str, Any], host: s
 
     async def scenario() -> dict[str, Any]:
         async with Api.connect(str(file)) as api:
-            return await api.credentials()
+            return await credentials_of(api)
 
     credentials = asyncio.run(scenario())
     assert credentials["server"] == host

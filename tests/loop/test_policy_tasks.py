@@ -1,0 +1,168 @@
+"""Each policy has a loop as long as it exists, and a finalizer only while its deletion leaves something to restore."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from faulty_api import until
+from manifests import topic_namespace
+from policy_environment import PolicyEnvironment, RunPolicy, refit
+from trimtab_operator.aio import ended
+from trimtab_operator.app import OperatorOptions, run_operator
+from trimtab_operator.kube.leader_election import Candidacy, candidate
+from trimtab_operator.loop.policy_tasks import PolicyTasks
+from trimtab_operator.resources.common import FINALIZER
+from trimtab_operator.telemetry.metrics import Metrics
+from trimtab_pipeline.testing import StaticSources
+from trimtab_strategies.testing import cluster
+
+pytestmark = pytest.mark.apiserver
+
+LEVEL = cluster(bundles=2, a=0.5, b=0.5)
+SWITCHES_OFF: dict[str, Any] = {
+    "mode": "Auto",
+    "pulsar": {"adminUrl": "http://pulsar.messaging.svc:8080", "ownBalancing": "SwitchOff"},
+}
+OTHERS = "example.com/theirs"
+
+
+@asynccontextmanager
+async def led(env: PolicyEnvironment) -> AsyncIterator[None]:
+    """An operator runs the policies of the namespace while the block runs."""
+    refit(env.cluster, clock=asyncio.get_running_loop().time)
+    task = asyncio.create_task(PolicyTasks(env.cluster).run())
+    try:
+        yield
+    finally:
+        await ended(task)
+
+
+def finalizers(env: PolicyEnvironment) -> list[str]:
+    found: list[str] = env.policy()["metadata"].get("finalizers") or []
+    return found
+
+
+def exists(env: PolicyEnvironment) -> bool:
+    return "main" in env.versions("balancingpolicies")
+
+
+def delete(env: PolicyEnvironment) -> None:
+    env.rest.delete(env.path("balancingpolicies", "main"))
+
+
+@pytest.mark.parametrize("operator", ["runs", "is gone"])
+def test_a_policy_with_nothing_to_restore_is_deleted_at_once(operator: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.cluster.link.switched_off = False
+        async with led(env):
+            await until("it has run", lambda: env.condition("Ready") == ("True", "Cycled"), 20)
+            assert finalizers(env) == []
+            if operator == "runs":
+                delete(env)
+                assert not exists(env)
+                await until("its loop has ended", lambda: "main" not in env.cluster.policies.claims)
+        if operator == "is gone":
+            delete(env)
+            assert not exists(env)
+
+    run_policy(LEVEL, scenario, mode="DryRun")
+
+
+def test_the_finalizer_comes_when_something_is_switched_off_and_goes_when_it_is_restored(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        link = env.cluster.link
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"finalizers": [OTHERS]}})
+        async with led(env):
+            link.switched_off = False
+            await until("it has run", lambda: "main" in env.cluster.policies.claims)
+            assert finalizers(env) == [OTHERS]
+
+            link.switched_off = True
+            await until("it is held", lambda: finalizers(env) == [OTHERS, FINALIZER])
+            env.edit(mode="DryRun")
+            await asyncio.sleep(1.5)
+            assert finalizers(env) == [OTHERS, FINALIZER], "it is not restored yet"
+
+            link.switched_off = False
+            await until("it is free", lambda: finalizers(env) == [OTHERS])
+
+    run_policy(LEVEL, scenario, **SWITCHES_OFF)
+
+
+@pytest.mark.parametrize("spec", [{"mode": "Auto"}, {**SWITCHES_OFF, "mode": "DryRun"}], ids=["without Pulsar", "none"])
+def test_a_finalizer_of_an_earlier_release_goes(spec: dict[str, Any], run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"finalizers": [FINALIZER]}})
+        env.cluster.link.switched_off = None
+        async with led(env):
+            await asyncio.sleep(1.5)
+            assert finalizers(env) == [FINALIZER], "nobody knows yet whether there is something to restore"
+            env.cluster.link.switched_off = False
+            await until("it is free", lambda: finalizers(env) == [])
+
+    run_policy(LEVEL, scenario, **spec)
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["while its loop runs", "before an operator runs"])
+def test_a_deletion_waits_until_what_was_switched_off_is_restored(run_policy: RunPolicy, *, begun: bool) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.cluster.link.switched_off = True
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"finalizers": [FINALIZER]}})
+        if not begun:
+            delete(env)
+        async with led(env):
+            if begun:
+                await until("it runs", lambda: "main" in env.cluster.policies.claims)
+                delete(env)
+            await asyncio.sleep(1.5)
+            assert exists(env)
+            assert "main" not in env.cluster.policies.claims, "its loop has ended"
+
+            env.cluster.link.switched_off = False
+            await until("it is gone", lambda: not exists(env))
+
+    run_policy(LEVEL, scenario, **SWITCHES_OFF)
+
+
+def test_a_policy_that_is_replaced_gets_a_loop_of_its_own(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        env.cluster.link.switched_off = False
+        async with led(env):
+            await until("it has run", lambda: env.condition("Ready") == ("True", "Cycled"), 20)
+            delete(env)
+            env.create_policy("main", mode="DryRun", brokers={"names": ["a"]})
+            await until("the new one runs", lambda: env.condition("Valid") != ("", ""), 20)
+            await until("by its own spec", lambda: env.cluster.policies.claims["main"].names == ("a",))
+
+    run_policy(LEVEL, scenario, mode="DryRun")
+
+
+def test_a_whole_operator_leads_decides_and_gives_its_lease_back_at_the_end(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        reach = (env.kubeconfig, None, env.namespace)
+        options = OperatorOptions((env.namespace,), http_port=0)
+        async with candidate(*reach, Candidacy(identity="trimtab-0")) as (api, elector):
+            sources = StaticSources(env)
+            operator = asyncio.create_task(run_operator(api, options, sources, Metrics(), elector))
+            await until("it decides", lambda: "lastCycle" in env.status(), 30)
+            assert env.condition("Led") == ("True", "Elected")
+            assert finalizers(env) == []
+
+            env.rest.create(env.path("topicnamespaces"), topic_namespace("t-new", tenant="t", name="new", bundles=2))
+            await until("it cuts", lambda: len([n for n in env.bundles() if n.startswith("t-new-")]) == 2, 20)
+
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(10):
+                await operator
+        lease = env.rest.get(f"/apis/coordination.k8s.io/v1/namespaces/{env.namespace}/leases/trimtab")
+        assert not lease["spec"].get("holderIdentity")
+        assert "LeaderResigned" in {reason for reason, _ in env.events()}
+
+    run_policy(LEVEL, scenario)
