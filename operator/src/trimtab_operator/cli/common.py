@@ -234,7 +234,6 @@ EXTRAS: Mapping[str, str] = {
     "highspy": _APART,
     "pyarrow": "measure",
     "prometheus_api_client": "measure",
-    "kopf": "operator",
     "pandas": "operator",
     "py4j": "operator",
     "pyspark": "operator",
