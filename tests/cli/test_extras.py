@@ -97,7 +97,7 @@ def test_a_verb_names_the_extra_once_it_needs_it(plain: Installation, words: lis
     assert f"'WHEEL[{extra}]'" in done.stderr
 
 
-def test_measurements_need_neither_spark_nor_pandas(measuring: Installation) -> None:
+def test_measurements_need_neither_spark_nor_kopf(measuring: Installation) -> None:
     assert {verb: said for verb, said in helps(measuring).items() if said != "0 "} == {}
 
     (port,) = free_ports(1)

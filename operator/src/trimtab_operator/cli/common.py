@@ -234,6 +234,7 @@ EXTRAS: Mapping[str, str] = {
     "highspy": _APART,
     "pyarrow": "measure",
     "prometheus_api_client": "measure",
+    "kopf": "operator",
     "pandas": "operator",
     "py4j": "operator",
     "pyspark": "operator",
