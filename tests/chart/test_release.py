@@ -23,6 +23,7 @@ from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]  # an installation of many parts, on shared cores
 
+FINALIZER = "trimtab.dev/finalizer"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POLICIES = "balancingpolicies.trimtab.dev"
 TOKEN = "s3cret"
@@ -55,7 +56,7 @@ def test_a_release_balances_is_changed_and_leaves_nothing_switched_off(release: 
     assert "--verbose" in operator_container([release.deployment()])["args"]
     release.rollback(1)
     assert "--verbose" not in operator_container([release.deployment()])["args"]
-    assert "finalizers" not in release.policy()["metadata"], "nothing is switched off"
+    assert release.policy()["metadata"]["finalizers"] == [FINALIZER]
 
     release.rest.patch(f"{API}/balancingpolicies/policy", {"spec": {"paused": True}})
     until("the pause has begun", lambda: "Paused" in str(release.policy()["status"]), within=120)

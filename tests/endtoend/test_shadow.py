@@ -18,6 +18,7 @@ PATIENCE = 150.0
 """Seconds for each step; on a machine left alone it takes a few."""
 OWN = {
     "patch balancingpolicies/status beside",
+    "patch balancingpolicies beside",  # Kopf's finalizer, on the object itself
     "create configmaps trimtab-memory-beside",
     "patch configmaps trimtab-memory-beside",
     "create configmaps trimtab-shadow-beside",

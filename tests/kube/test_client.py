@@ -13,7 +13,6 @@ import pytest
 
 from faulty_api import FaultyApi, status
 from manifests import bundle, topic_namespace
-from sent_credentials import credentials_of
 from trimtab_operator.kube.client import (
     BUNDLES,
     CONFIG_MAPS,
@@ -246,7 +245,7 @@ def test_each_request_is_observed(trimtab_crds: ControlPlane, kube_namespace: st
 def test_credentials_are_those_of_the_kubeconfig(trimtab_crds: ControlPlane) -> None:
     async def scenario() -> dict[str, Any]:
         async with Api.connect(str(trimtab_crds.kubeconfig)) as api:
-            return await credentials_of(api)
+            return await api.credentials()
 
     given = asyncio.run(scenario())
     assert (given["server"], given["scheme"]) == (trimtab_crds.url, "Bearer")

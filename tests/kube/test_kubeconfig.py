@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from sent_credentials import credentials_of, impersonation_of
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.errors import ConnectionSettingsError
@@ -45,7 +44,7 @@ def reached(kubeconfig: str | None = None, context: str | None = None) -> tuple[
 
     async def scenario() -> tuple[str, str]:
         async with Api.connect(kubeconfig, context) as api:
-            return api.host, (await credentials_of(api))["token"]
+            return api.host, (await api.credentials())["token"]
 
     return asyncio.run(scenario())
 
@@ -99,7 +98,7 @@ def test_a_broken_certificate_is_told_with_its_kubeconfig(broken: dict[str, Any]
 def impersonated(kubeconfig: str, acting_as: Impersonation | None = None) -> list[tuple[str, str]]:
     async def scenario() -> list[tuple[str, str]]:
         async with Api.connect(kubeconfig, acting_as=acting_as) as api:
-            return impersonation_of(api)
+            return [*api.impersonation]
 
     return asyncio.run(scenario())
 

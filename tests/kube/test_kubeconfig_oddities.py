@@ -17,7 +17,6 @@ import pytest
 import yaml
 from aiohttp import web
 
-from sent_credentials import credentials_of
 from trimtab_operator.kube.client import Api, RefusedError
 from trimtab_operator.kube.errors import ConnectionSettingsError
 
@@ -323,7 +322,7 @@ def test_servers_are_read_as_kubectl_reads_them(cluster: dict[str, Any], host: s
 
     async def scenario() -> dict[str, Any]:
         async with Api.connect(str(file)) as api:
-            return await credentials_of(api)
+            return await api.credentials()
 
     credentials = asyncio.run(scenario())
     assert credentials["server"] == host

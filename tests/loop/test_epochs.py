@@ -233,7 +233,7 @@ def test_a_process_that_lost_the_lease_does_not_lead_on_its_page_while_it_ends(
             candidacy=SimpleNamespace(name="trimtab"),
             epoch=0,
         )
-        leading = asyncio.create_task(leadership.lead(clusters, elector, stop, lambda _: {}))
+        leading = asyncio.create_task(leadership.lead(env.cluster.api, clusters, elector, stop, lambda _: {}))
         await stop.wait()
         assert b"trimtab_leader 0.0" in env.cluster.metrics.text()
         await ended(leading)

@@ -11,7 +11,7 @@ from faulty_api import FaultyApi, status
 from policy_environment import clusters_of
 from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
-from trimtab_operator.kube.client import Api
+from trimtab_operator.kube.client import Api, FencedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector, LeaseLostError
 from trimtab_operator.telemetry.metrics import Metrics
@@ -22,6 +22,26 @@ from trimtab_testbed.servers.kube import ControlPlane
 pytestmark = pytest.mark.apiserver
 
 SOURCES = StaticSources(StaticSource(cluster(bundles=1, a=0.5)))
+
+
+def test_what_kopf_writes_passes_the_same_fence(control_plane: ControlPlane, kube_namespace: str) -> None:
+    async def scenario() -> None:
+        fence = Fence()
+        async with Api.connect(str(control_plane.kubeconfig), fence=fence) as api:
+            login = await leadership._login(api, fence, 2)()
+            url = f"{login.server}/api/v1/namespaces/{kube_namespace}/configmaps"
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}
+            async with login.aiohttp_session as session:
+                with pytest.raises(FencedError):
+                    await session.post(url, json=body)
+                async with session.get(url) as listed:
+                    assert "x" not in [item["metadata"]["name"] for item in (await listed.json())["items"]]
+
+                fence.extend(fence.clock() + 60)
+                async with session.post(url, json=body) as created:
+                    assert created.status == 201
+
+    asyncio.run(scenario())
 
 
 def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
@@ -47,7 +67,7 @@ def test_a_leader_that_learns_no_epoch_before_its_deadline_ends_without_a_write(
             proxy.faults["request"] = [status(503)] * 1000
             elector.api = api  # the Lease is as far away as the rest
             with pytest.raises(LeaseLostError):
-                await leadership.lead(clusters_of(context), elector, asyncio.Event(), lambda _: {"writer": writer})
+                await leadership.lead(api, clusters_of(context), elector, asyncio.Event(), lambda _: {"writer": writer})
             assert not context.process.leader
             assert {method for method, _ in proxy.seen if method != "GET"} <= {"PATCH"}  # of the Lease
 

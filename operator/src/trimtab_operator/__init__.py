@@ -1,4 +1,4 @@
-"""Acts on a cluster: the resources, the control loop, the actuators and the CLI.
+"""Acts on a cluster: the resources, the control loop, the actuators, the Kopf handlers and the CLI.
 
 Everything that speaks to the Kubernetes API is in this package. It decides nothing about load (strategies do), and
 uses Spark only through the public modules of the pipeline, such as `trimtab_pipeline.api`.

@@ -20,7 +20,6 @@ from trimtab_operator.kube.client import (
     BUNDLE_SPLITS,
     BUNDLES,
     PODS,
-    POLICIES,
     TOPIC_NAMESPACES,
     Api,
     ApiError,
@@ -35,13 +34,11 @@ from trimtab_operator.kube.records import bundle_record, split_record, topic_nam
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
-from trimtab_operator.loop.policy_tasks import PolicyTasks
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover, left_behind
 from trimtab_operator.reconcile.hash_ring import RingStatus
 from trimtab_operator.reconcile.namespaces import Cutter, Examiner
-from trimtab_operator.reconcile.unreadable import UnreadableObjects
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
@@ -98,7 +95,6 @@ def new_cluster(
         pods=Store(api, PODS, pod_record, namespace=namespace),
         topic_namespaces=Store(api, TOPIC_NAMESPACES, topic_namespace_record, namespace=namespace),
         splits=Store(api, BUNDLE_SPLITS, split_record, namespace=namespace),
-        policies=Store(api, POLICIES, dict, namespace=namespace),
     )
 
     changes = OwnershipChanges(lambda bundle, owner: left_behind(cluster, bundle, owner))
@@ -140,7 +136,7 @@ async def run_operator(
             log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
             try:
                 if await elected(clusters, elector, stop):
-                    await lead(clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
+                    await lead(api, clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
             finally:
                 await elector.release()
     finally:
@@ -148,12 +144,11 @@ async def run_operator(
 
 
 def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """The tasks of the leader that write. fence: it also checks writes to Pulsar."""
+    """The tasks of the leader that write, apart from Kopf's. fence: it also checks writes to Pulsar."""
     bridge = Bridge(cluster, fence, parts)
     declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
     splits = SplitController(cluster, ChosenSplitExecutor(cluster, lambda: bridge.admin, declarative))
     return {
-        "policies": PolicyTasks(cluster).run,
         "bridge": bridge.run,
         "release": BalancerRelease(cluster, fence.check).run,
         "discovery": lambda: discover_brokers(cluster),
@@ -211,7 +206,7 @@ async def discover_once(cluster: ClusterState) -> None:
     policy_of = cluster.share_out().policy_of
     ids = _listed(cluster) if cluster.link.linked else None
     changes = discover(pods, brokers, selectors, cluster.now(), policy_of, forgotten=cluster.forgotten(), ids=ids)
-    for manifest in [m for m in changes.create if m["metadata"]["name"] not in cluster.stores.brokers.unreadable]:
+    for manifest in changes.create:
         try:
             await cluster.api.create(BROKERS, cluster.namespace, manifest)
         except ConflictError:
@@ -259,19 +254,14 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
-    """Cut TopicNamespaces into bundles, and update their conditions: those on their spec and on their hash ring.
-
-    Also report objects that can't be read.
-    """
+    """Cut TopicNamespaces into bundles, and update their conditions: those on their spec and on their hash ring."""
     cutter, examiner, rings = Cutter(cluster), Examiner(cluster), RingStatus(cluster)
-    unreadable = UnreadableObjects(cluster)
     while True:
         try:
             if not cluster.stores.stale():
                 await examiner.examine()
                 await rings.check()
                 await cutter.cut()
-                await unreadable.report()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)

@@ -1,7 +1,8 @@
 """Runs the operator as a standby until it is elected, then as the leader. Only the leader runs tasks that write.
 
 A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So a process that was
-suspended for minutes has nothing to undo.
+suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf, when it stops, cancels every task
+that started after it.
 
 A new leader takes an epoch that was never used. All policies share the epoch, because a bundle may pass from one policy
 to another. The epoch must be above that of every bundle, or the API server refuses our writes. It must also be above
@@ -15,15 +16,21 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
 
 from trimtab_operator.aio import ended, kept_running
-from trimtab_operator.kube.client import ApiError
+from trimtab_operator.kube.client import AT_ONCE, Api, ApiError
+from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Elector, LeaseLostError
 from trimtab_operator.namespace_admission import NamespaceAdmission, Writers, counted_epoch, policies_of
 from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.state.other_leaders import active
+
+if TYPE_CHECKING:
+    import kopf
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +39,8 @@ END_WITHIN = 8.0
 """Seconds that a process has to exit by itself after it lost its Lease. It writes nothing meanwhile."""
 
 
-"""Seconds until the next attempt to read which epochs were used."""
-
+_WATCHES = 4
+"""Connections that Kopf's watches of one namespace may occupy: two, and as many that are being replaced."""
 
 ASK_AGAIN = 0.5
 """Seconds until the next attempt to read which epochs were used."""
@@ -58,8 +65,8 @@ async def _campaign(clusters: Clusters, elector: Elector) -> None:
     await elector.campaign(led_before=any(bundle.assigned_epoch for bundle in bundles))
 
 
-async def lead(clusters: Clusters, elector: Elector, stop: asyncio.Event, writers: Writers) -> None:
-    """Run the `writers` of each cluster until `stop`, or until the Lease is lost or this leader is deposed.
+async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Event, writers: Writers) -> None:
+    """Run Kopf, and the `writers` of each cluster, until `stop`, or until the Lease is lost or this leader is deposed.
 
     Raises `LeaseLostError`, also for a deposed leader.
     """
@@ -71,9 +78,8 @@ async def lead(clusters: Clusters, elector: Elector, stop: asyncio.Event, writer
         admission.counted |= await _begin(clusters, elector)
         await admission.look()
         tasks.append(kept_running("admission", admission.run))
-        await stop.wait()
-        await ended(*tasks[1:])
-        await admission.end()  # while we still lead: started writes finish
+        tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
+        await _run_kopf(clusters, api, elector.fence, stop)
         if keeping.done():
             keeping.result()
         await take_leave(clusters, elector.reference)
@@ -124,11 +130,56 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
+async def _run_kopf(clusters: Clusters, api: Api, fence: Fence, stop: asyncio.Event) -> None:
+    import kopf  # noqa: PLC0415  (commands that only read do not load it)
+
+    from trimtab_operator import handlers  # noqa: PLC0415  (as above)
+
+    registry = handlers.registry()
+    watched = 1 if clusters.everywhere else len(clusters.by_namespace)
+    kopf.on.login(registry=registry)(_login(api, fence, AT_ONCE + _WATCHES * watched))
+    await kopf.operator(
+        registry=registry,
+        settings=handlers.operator_settings(),
+        memo=clusters,
+        standalone=True,
+        clusterwide=clusters.everywhere,
+        namespaces=() if clusters.everywhere else list(clusters.by_namespace),
+        stop_flag=stop,
+    )
+
+
+def _login(api: Api, fence: Fence, connections: int) -> Callable[..., Awaitable[kopf.AiohttpSession]]:
+    import kopf  # noqa: PLC0415  (as above)
+
+    async def login(**_: object) -> kopf.AiohttpSession:
+        """A session with the operator's own credentials and fence, and at most `connections`. Kopf closes it.
+
+        Each login reads the credentials again, because tokens rotate.
+        """
+        info = kopf.ConnectionInfo(**await api.credentials())
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ssl=info.as_ssl_context()),
+            headers=[*info.as_http_headers().items(), *api.impersonation],
+            proxy=info.proxy_url,
+            request_class=fence.requests(),
+        )
+        return kopf.AiohttpSession(server=info.server, aiohttp_session=session)
+
+    return login
+
+
 def stop_on_signal(stop: asyncio.Event) -> None:
     """Set `stop` at SIGTERM and SIGINT."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+
+
+async def _take_signals_back(stop: asyncio.Event) -> None:
+    """Replace the signal handlers of Kopf, which reacts to the first signal only."""
+    await asyncio.sleep(1.0)
+    stop_on_signal(stop)
 
 
 async def announce(clusters: Clusters, lease: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import json
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, TypeVar
@@ -194,6 +194,18 @@ class Api:
     def host(self) -> str:
         """Base URL of the API server."""
         return self._connection.host
+
+    @property
+    def impersonation(self) -> Sequence[tuple[str, str]]:
+        """Headers that another client with our `credentials` must send, so that it acts as the same user."""
+        return self._connection.impersonation
+
+    async def credentials(self) -> dict[str, Any]:
+        """The server and our credentials for another client, under the field names of `kopf.ConnectionInfo`.
+
+        Both are read again on each call, because tokens rotate. Call it again when the server answers 401.
+        """
+        return await self._connection.credentials()
 
     async def read(self, path: str) -> dict[str, Any]:
         """The JSON object that the server returns at `path`, such as ``/version``."""

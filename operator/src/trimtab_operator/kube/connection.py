@@ -13,7 +13,7 @@ import os
 import platform
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class Connection:
         """Base URL of the API server."""
         return str(self._configuration.host)
 
+    @property
+    def impersonation(self) -> Sequence[tuple[str, str]]:
+        """Headers that each request has, so that it acts as another user. Empty if it does not."""
+        return tuple(self._configuration.client_session_kwargs.get("headers", ()))
+
     def explained(self, error: BaseException) -> str:
         """Why a request got no answer, and the fix if TLS is the cause."""
         told, user = str(error) or type(error).__name__, f"the user in {self._access.path}"
@@ -120,6 +125,23 @@ class Connection:
             if (certificate := self._configuration.cert_file) is not None:
                 with _usable(self._access.path):
                     self._client.rest_client.ssl_context.load_cert_chain(certificate, self._configuration.key_file)
+
+    async def credentials(self) -> dict[str, Any]:
+        """Read server, TLS files and token again, and return them under the field names of `kopf.ConnectionInfo`."""
+        await self.renew()
+        settings, headers = self._configuration, dict[str, str]()
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], "/", "GET", None)
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        return {
+            "server": self.host,
+            "ca_path": settings.ssl_ca_cert,
+            "insecure": not settings.verify_ssl,
+            "scheme": scheme.capitalize() or None,
+            "token": token or None,
+            "certificate_path": settings.cert_file,
+            "private_key_path": settings.key_file,
+            "proxy_url": settings.proxy,
+        }
 
     async def send(
         self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", within: Any

@@ -1,4 +1,4 @@
-"""`EventPoster`: posts Kubernetes Events. A repetition only raises the count of the first Event."""
+"""`EventPoster`: posts Kubernetes Events. Unlike in Kopf, a repetition only raises the count of the first Event."""
 
 from __future__ import annotations
 

@@ -131,7 +131,10 @@ class PolicyLoop:
         self.shadow = ShadowRunner(cluster, name, uid, publisher, self.refusals, self.memory, self._still_asks)
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish."""
+        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish.
+
+        Kopf's own flag will do, too: it has the methods `is_set` and `wait`.
+        """
         self.cluster.policies.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():

@@ -17,8 +17,6 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 from trimtab_operator.state.settings import Settings
 
-_ANNOTATIONS = (REBALANCE_ANNOTATION, PROPOSAL_ANNOTATION, APPROVER_ANNOTATION)
-
 _TRIES = 4
 """Number of attempts to remove an annotation while the policy is being edited."""
 
@@ -44,22 +42,16 @@ class Asked:
         return cls(word, annotations.get(PROPOSAL_ANNOTATION, ""), annotations.get(APPROVER_ANNOTATION, ""))
 
 
-def left_behind(policy: Mapping[str, Any]) -> bool:
-    """Whether a policy has annotations of a command that a person removed: the next approval must not inherit them."""
-    annotations = policy["metadata"].get("annotations") or {}
-    return Asked.of(policy) is None and not annotations.keys().isdisjoint(_ANNOTATIONS)
-
-
-async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked | None) -> None:
+async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
     """Remove the annotations, unless another command was written meanwhile. Raises `ApiError`.
 
-    policy: the object as it was read. asked: the command; None: there is none.
+    policy: the object as it was read.
     """
     namespace, name = policy["metadata"]["namespace"], policy["metadata"]["name"]
     for _ in range(_TRIES):
         if Asked.of(policy) != asked:
             return
-        gone = dict.fromkeys(_ANNOTATIONS)
+        gone = dict.fromkeys((REBALANCE_ANNOTATION, PROPOSAL_ANNOTATION, APPROVER_ANNOTATION))
         meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
         try:
             await api.patch(POLICIES, namespace, name, {"metadata": meta})

@@ -45,8 +45,7 @@ class Execution:
 
     marks: one per row. failures: the reasons by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
-    held: row -> why a disruption budget does not allow this waiting move in this round. paused: whether no move is
-    written because the policy is paused.
+    held: row -> why a disruption budget does not allow this waiting move in this round.
     """
 
     proposal: Proposal
@@ -57,7 +56,6 @@ class Execution:
     finished: float | None = None
     by: str = ""
     held: dict[int, HeldBack] = field(default_factory=dict)
-    paused: bool = False
     counts: Counter[Mark] = field(init=False)
     _open: dict[int, str] = field(init=False)
     _next: int = 0
@@ -220,16 +218,12 @@ class Execution:
 
     @property
     def waits(self) -> str | None:
-        """How many moves wait for a disruption budget or for the end of a pause, and why; None if none does."""
-        left = self.counts[Mark.WAITING]
-        if self.stopped or not left:
+        """How many moves wait for a disruption budget, and why the first one does; None if none does."""
+        held = {} if self.stopped else self.held
+        if not held:
             return None
-        if self.paused:
-            return f"{counted(left, 'move')} held back: the policy is paused"
-        if not self.held:
-            return None
-        why = self.held[min(self.held)]
-        return f"{counted(len(self.held), 'move')} held back: {why.subject}: {why.detail}"[:MOST_OF_A_WAIT]
+        why = held[min(held)]
+        return f"{counted(len(held), 'move')} held back: {why.subject}: {why.detail}"[:MOST_OF_A_WAIT]
 
     def _shown_failure(self, row: int) -> dict[str, Any]:
         moves, why = self.proposal.moves, self.failures[row]
@@ -241,11 +235,10 @@ class Execution:
         }
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the end at the pace so far; None before the first move ended, after the last, and while any
-        waits: the pace so far does not say how long."""
+        """Seconds until the end at the pace so far; None before the first move ended, and after the last."""
         done = self.counts[Mark.LANDED] + self.counts[Mark.FAILED]
         left = self.in_flight if self.stopped else len(self.marks) - done
-        if not done or self.ended or self.waits or now <= self.started:
+        if not done or self.ended or now <= self.started:
             return None
         return (now - self.started) / done * left
 

@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, ConfigDict, Field
 
 from trimtab_strategies.params import Duration, YamlModel, seconds
 
@@ -17,9 +16,6 @@ VERSION = "v1alpha1"
 
 API_VERSION = f"{GROUP}/{VERSION}"
 
-FINALIZER = f"{GROUP}/finalizer"
-"""Holds a deleted BalancingPolicy until Pulsar's own balancer is restored. Earlier releases gave it to every policy."""
-
 
 class Resource(YamlModel):
     """Base of every part of a custom resource: camelCase on the wire, unknown keys refused, values immutable.
@@ -28,16 +24,6 @@ class Resource(YamlModel):
     """
 
     model_config = ConfigDict(allow_inf_nan=True)
-
-
-def problems_of(error: ValidationError) -> str:
-    """What is wrong with a spec: each field, and its value."""
-    return "; ".join(f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}{_given(e)}" for e in error.errors())
-
-
-def _given(problem: ErrorDetails) -> str:
-    """The refused value; empty for the URL parameters of a query, which no text shows."""
-    return "" if "parameters" in problem["loc"] else f" (got {problem['input']!r:.80})"
 
 
 class Status(Resource):

@@ -59,7 +59,6 @@ class ConditionReason(StrEnum):
 
     CYCLED = "Cycled"
     VALID = "Valid"
-    INVALID_SPEC = "InvalidSpec"
     TRUSTED = "Trusted"
     ACTING = "Acting"
     ELECTED = "Elected"

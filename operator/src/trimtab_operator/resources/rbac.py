@@ -64,17 +64,14 @@ def _rule_text(rule: Mapping[str, Any]) -> str:
 
 
 _FOLLOW = {"list": "fills the operator's store", "watch": "updates the operator's store"}
+_KOPF = {
+    "list": "Kopf calls handlers for each object",
+    "watch": "Kopf calls handlers for each change",
+    "patch": "Kopf keeps its progress in annotations, and a finalizer while a policy's loop runs",
+}
 
 PERMISSIONS = (
-    Permission(
-        GROUP,
-        "balancingpolicies",
-        {
-            **_FOLLOW,
-            "get": "the status is patched on the newest version",
-            "patch": "commands are taken off; a finalizer while Pulsar's own balancer is switched off",
-        },
-    ),
+    Permission(GROUP, "balancingpolicies", {**_KOPF, "get": "the status is patched on the newest version"}),
     Permission(GROUP, "balancingpolicies/status", {"patch": "conditions, proposal, last cycle"}),
     Permission(
         GROUP,

@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.kube.client import POLICIES, Api
@@ -40,7 +39,7 @@ from trimtab_operator.state.splitting_bundles import (
 )
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources
-from trimtab_strategies.model import ClusterLoad, HeldBack, Split
+from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
 
 FRESH_FOR = 120.0
@@ -51,7 +50,6 @@ FRESH_FOR = 120.0
 class Stores:
     """The stores of the objects that decisions depend on.
 
-    policies: the whole objects (JSON), because there are few.
     nodes: the nodes of the Kubernetes cluster; None where the operator does not watch them, or may not.
     """
 
@@ -60,13 +58,11 @@ class Stores:
     pods: Store[PodRecord]
     topic_namespaces: Store[TopicNamespaceRecord]
     splits: Store[SplitRecord]
-    policies: Store[dict[str, Any]]
     nodes: Store[NodeRecord] | None = None
 
     def all(self) -> tuple[Store[object], ...]:
-        """The six stores of the Kubernetes namespace."""
-        found = [self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits, self.policies]
-        return tuple(found)  # type: ignore[arg-type]
+        """The five stores of the Kubernetes namespace."""
+        return (self.bundles, self.brokers, self.pods, self.topic_namespaces, self.splits)  # type: ignore[return-value]
 
     def stale(self) -> str:
         """A text that says which store is incomplete or out of date; empty if none is."""
@@ -103,7 +99,6 @@ class PolicyTable:
 
     settings: those of the policies that may run. claims: the brokers that each policy selects. shares: which policy has
     which brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately.
-    refusals: why each policy does not run, by its last cycle or reconcile; None: it runs.
     sizings: advice on the number of brokers. topics: those that the last cycle measured. samples: those of the last
     minutes. leaders: who else leads, as the policy's status tells. former: who led before our term, or empty.
     """
@@ -112,7 +107,6 @@ class PolicyTable:
     claims: dict[str, Claim] = field(default_factory=dict)
     shares: Shares = field(default_factory=Shares)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
-    refusals: dict[str, HeldBack | None] = field(default_factory=dict)
     sizings: dict[str, Sizing] = field(default_factory=dict)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
     samples: dict[str, KeptSamples] = field(default_factory=dict)
@@ -230,7 +224,7 @@ class ClusterState:
             self.served.setdefault(after, set()).add(new.name)
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
-        if _takes_bundles(old) != _takes_bundles(new):
+        if (old is not None and old.ready) != (new is not None and new.ready):
             self.wake()
 
     def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
@@ -261,9 +255,8 @@ class ClusterState:
         table = self.policies
         if (kept := table.samples.get(policy)) is not None:
             kept.close()
-        for known in (table.settings, table.refusals, table.sizings, table.claims, table.topics, table.samples):
+        for known in (table.settings, table.sizings, table.claims, table.topics, table.samples, table.leaders):
             known.pop(policy, None)
-        table.leaders.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()
 
@@ -286,7 +279,7 @@ class ClusterState:
         if self.link.linked:
             return True
         policies = [policy async for page in self.api.list(POLICIES, self.namespace) for policy in page.items]
-        names = {policy["metadata"]["name"] for policy in policies if (policy.get("spec") or {}).get("pulsar")}
+        names = {policy["metadata"]["name"] for policy in policies if policy["spec"].get("pulsar")}
         return names <= {name for name, claim in self.policies.claims.items() if not claim.idle}
 
     def acting(self, policy: str) -> str:
@@ -365,7 +358,3 @@ class ClusterState:
         for name in self.care:
             if (bundle := self.stores.bundles.items.get(name)) is not None and bundle.owner:
                 yield bundle.owner
-
-
-def _takes_bundles(broker: BrokerRecord | None) -> tuple[bool, bool]:
-    return (False, False) if broker is None else (broker.ready, broker.schedulable)

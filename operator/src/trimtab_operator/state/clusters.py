@@ -1,11 +1,13 @@
 """`Clusters`: the messaging clusters that one process manages, one for each Kubernetes namespace that it watches.
 
-As with `ClusterState`, only the objects that it holds change.
+A `Clusters` is Kopf's memo, of which Kopf makes copies. As with `ClusterState`, all copies share the objects that it
+holds, and only those change.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from trimtab_operator.kube.events import EventPoster
@@ -20,6 +22,8 @@ class Clusters:
     engine: as in `ClusterState`.
     everywhere: whether all namespaces are watched; else only those in `by_namespace`.
     listed: set once `by_namespace` is complete for the first time.
+    admitted: namespace -> event, set once its policies may run: the process leads, and its epoch is higher than all
+    epochs that were used there.
     """
 
     process: ProcessState
@@ -29,6 +33,7 @@ class Clusters:
     everywhere: bool = False
     by_namespace: dict[str, ClusterState] = field(default_factory=dict)
     listed: asyncio.Event = field(default_factory=asyncio.Event)
+    admitted: defaultdict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
 
     def all(self) -> list[ClusterState]:
         """The current clusters."""
@@ -53,3 +58,8 @@ class Clusters:
         """Start the next reconcile of all policies immediately."""
         for cluster in self.all():
             cluster.wake()
+
+    async def reach(self, namespace: str) -> ClusterState:
+        """The cluster in `namespace`, once its policies may run in this process."""
+        await self.admitted[namespace].wait()
+        return self.by_namespace[namespace]

@@ -107,7 +107,7 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         default="text",
         help="text, or one JSON object for each message (%(default)s)",
     )
-    parser.add_argument("--verbose", action="store_true", help="also log what the API client does")
+    parser.add_argument("--verbose", action="store_true", help="also log what Kopf and the API client do")
 
 
 def _port(text: str) -> int:
@@ -219,7 +219,7 @@ LEVELS = ("debug", "info", "warning", "error")
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
-_QUIET = ("py4j", "kubernetes", "aiohttp.access")
+_QUIET = ("kopf", "py4j", "kubernetes", "aiohttp.access")
 """Loggers of libraries. Unless `verbose` is set, only their warnings and errors are shown."""
 
 
