@@ -45,6 +45,12 @@ BROKEN: Mapping[str, Manifest] = {
     "bundleMetrics Statistics reads from Pulsar's brokers": policy(
         source={"prometheus": {"url": "http://prometheus:9090", "bundleMetrics": "Statistics"}}
     ),
+    "is set by Trimtab: name another label": policy(
+        source={"prometheus": {"url": "http://prometheus:9090", "matchers": {"namespace": "a"}}}
+    ),
+    "is set by Trimtab: leave it out": policy(
+        source={"prometheus": {"url": "http://prometheus:9090", "parameters": {"query": "a"}}}
+    ),
     "brokerInterval is at least 5s": policy(brokerInterval="4s"),
     "bearerToken and basic exclude each other": asking(bearerToken=ENTRY, basic={"username": ENTRY, "password": ENTRY}),
     "certificate and key belong together": asking(tls={"certificate": ENTRY}),

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from records import ownership_change
+from restarting_pods import RestartingPods
 from trimtab_operator.interference.controller import InterferenceController
 from trimtab_operator.kube.client import ApiUnavailableError
 from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
@@ -278,6 +279,10 @@ def test_a_bundle_that_another_client_brings_back_moves_again_after_its_cool_dow
     """Its cool-down keeps it, and after `maxUndoneMoves` the policy stands down. Nothing else holds the bundle."""
 
     async def scenario(env: PolicyEnvironment) -> None:
+        pods = RestartingPods(env)
+        for name in HOT.brokers.names:
+            await pods.start(name)
+            await pods.becomes_ready(name)
         await env.reconcile()
         moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
         await env.land()

@@ -75,7 +75,7 @@ REFUSED = {
     ),
     "a matcher that Trimtab sets": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "matchers": {"pod": "x"}}}),
-        ["spec.source.prometheus.matchers", "which Trimtab sets"],
+        ["spec.source.prometheus.matchers", "is set by Trimtab: name another label"],
     ),
     "a parameter that Trimtab sets": (
         policy(source={"prometheus": {"url": "http://prometheus:9090", "parameters": {"query": "up"}}}),

@@ -20,10 +20,13 @@ from trimtab_pipeline.query_additions import (
 )
 from trimtab_strategies.params import Duration, PositiveQuantity, seconds
 
-_BAD_MATCHER = f"matchers name labels (letters, digits and _) other than {', '.join(OUR_LABELS)}, which Trimtab sets"
+_BAD_MATCHER = (
+    f"matchers name labels (letters, digits and _) other than {', '.join(OUR_LABELS)} "
+    "(each is set by Trimtab: name another label)"
+)
 _BAD_PARAMETER = (
-    "parameters have names of letters, digits, _ . - and [], "
-    f"other than {', '.join(OUR_PARAMETERS)}, which Trimtab sets"
+    f"parameters have names of letters, digits, _ . - and [], other than {', '.join(OUR_PARAMETERS)} "
+    "(each is set by Trimtab: leave it out)"
 )
 
 

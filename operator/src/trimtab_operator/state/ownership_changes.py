@@ -103,8 +103,11 @@ class OwnershipChanges:
             self._left[new.name] = old.status_owner
             return
         left = self._left.pop(new.name, old.status_owner)
-        # other brokers take the bundles of a broker that is away: that is no competition
-        if left in {"", new.status_owner} or self.left_behind(new, left):
+        if left in {"", new.status_owner}:
+            return
+        # Other brokers take the bundles of a broker that is away: that is no competition.
+        # A bundle that lands where it is wanted was moved.
+        if new.owner != new.status_owner and self.left_behind(new, left):
             return
         if _moved_without_balancing(new):
             self._ours.pop(new.name, None)
