@@ -75,15 +75,19 @@ def test_a_shard_that_fails_is_a_report_and_the_others_have_their_rows(
     fake: FakePrometheus, spark: SparkReader
 ) -> None:
     there, gone = orders(fake.url, "ns/there"), orders("http://127.0.0.1:9", "ns/gone")
-    odd = orders(fake.url, "ns/odd")
+    fake.put("pulsar_rate_in", 7, namespace="t/n", pod="a", topic="persistent://t/n/0")
+    odd, strange = orders(fake.url, "ns/odd"), orders(fake.url, "ns/strange", "bundles", bundle_metrics="topic")
     odd = replace(odd, read=replace(odd.read, shards=(None, None)))  # no request at all
-    results = spark.run([there, gone, odd]).results
+    assert strange.ranges is not None
+    strange = replace(strange, ranges=replace(strange.ranges, lower=strange.ranges.lower[:0], derived={}))
+    results = spark.run([there, gone, odd, strange]).results
     reports = [[report for shard in shards for report in shard.reports] for shards in results]
-    assert [[report["ok"] for report in those] for those in reports] == [[True] * 2, [False] * 2, [False] * 2]
+    assert [[report["ok"] for report in those] for those in reports] == [[True] * 2, *[[False] * 2] * 3]
     assert "refused the connection" in reports[1][1]["error"]
-    assert reports[2][0]["error"].startswith("the shard can't be read: AttributeError: ")
+    assert reports[2][0]["error"].startswith("the shard can't be measured: AttributeError: ")
+    assert reports[3][0]["error"].startswith("the shard can't be measured: ValueError: ")  # from a rule
     first = [[row["doubts"][0] for shard in shards for row in shard.brokers.to_pylist()] for shards in results]
-    assert first == [["unknown_direct_memory"] * 2, ["partial"] * 2, ["partial"] * 2]
+    assert first == [["unknown_direct_memory"] * 2, *[["partial"] * 2] * 3]
 
 
 def test_credentials_reach_the_tasks_and_are_found_in_no_plan_no_log_no_event_and_no_error(

@@ -131,17 +131,29 @@ def _tried(stage: Callable[..., Measurement], *arguments: Any) -> Outcome:
 def reduced(orders: ShardOrders, shard: int, unwanted: Callable[[], bool] = lambda: False) -> ShardResult:
     """What is measured of a shard. unwanted: whether that is no longer needed; then no further query is sent.
 
-    If its brokers can't be read, its bundles are not read either.
+    If its brokers can't be read, its bundles are not read either. An unforeseen error is reported, too: it concerns
+    this shard alone.
     """
+    try:
+        return _reduced(orders, shard, unwanted)
+    except Exception as error:  # noqa: BLE001  (the report carries it)
+        why = orders.secrets.brokers.hide(orders.secrets.source.hide(f"{type(error).__name__}: {error}"))
+        report = _failed(orders.tables, shard, f"the shard can't be measured: {why}")
+    if orders.tables == "topics":
+        return ShardResult(BROKER_LOAD.empty_table(), SAMPLES["topics"].empty_table(), (report,))
+    brokers = doubted_loads(SAMPLES["brokers"].empty_table(), orders.of_shard(shard), orders.cycle, answered=False)
+    return ShardResult(brokers, BUNDLE_SUMS.empty_table(), (report,))
+
+
+def _reduced(orders: ShardOrders, shard: int, unwanted: Callable[[], bool]) -> ShardResult:
     begin = time.monotonic()
     if orders.tables == "topics":
         rows, report = read("topics", orders, shard, unwanted)
         return ShardResult(BROKER_LOAD.empty_table(), rows, (report,))
     samples, report = read("brokers", orders, shard, unwanted)
-    targets = orders.targets.filter(pc.equal(orders.targets["shard"], shard))
     brokers = doubted_loads(
         samples,
-        targets,
+        orders.of_shard(shard),
         orders.cycle,
         answered=report["ok"],
         apart=report.get("apart") or {},
@@ -158,12 +170,8 @@ def reduced(orders: ShardOrders, shard: int, unwanted: Callable[[], bool] = lamb
 def read(
     table: TableName, orders: ShardOrders, shard: int, unwanted: Callable[[], bool] = lambda: False
 ) -> tuple[pa.Table, Report]:
-    """The samples of a shard, and its report. An unforeseen error is reported, too: it concerns this shard alone."""
-    try:
-        *batches, last = read_shard(table, orders.read, shard, orders.secrets, unwanted)
-    except Exception as error:  # noqa: BLE001  (the report carries it)
-        why = orders.secrets.brokers.hide(orders.secrets.source.hide(f"{type(error).__name__}: {error}"))
-        return SAMPLES[table].empty_table(), _failed(table, shard, f"the shard can't be read: {why}")
+    """The samples of a shard, and its report."""
+    *batches, last = read_shard(table, orders.read, shard, orders.secrets, unwanted)
     return pa.Table.from_batches(batches, SAMPLES[table]), json.loads(last["report"][0].as_py())
 
 
@@ -215,8 +223,7 @@ def measured(one: PolicyCycle, orders: ShardOrders, shards: Sequence[ShardResult
 
 def _without_a_pod(orders: ShardOrders) -> pa.Table:
     """`relations.BROKER_LOAD` of the brokers that no shard has."""
-    targets = orders.targets.filter(orders.targets["shard"].is_null())
-    return doubted_loads(BROKER_SAMPLES.empty_table(), targets, orders.cycle)
+    return doubted_loads(BROKER_SAMPLES.empty_table(), orders.of_shard(None), orders.cycle)
 
 
 def with_idle(shards: Sequence[ShardResult], ranges: HashRanges | None, times: pa.Table) -> pa.Table:

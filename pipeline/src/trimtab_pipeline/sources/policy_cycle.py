@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BUNDLE_STATE, TRAFFIC
@@ -40,6 +41,11 @@ class ShardOrders:
     cycle: Cycle
     targets: pa.Table
     ranges: HashRanges | None = None
+
+    def of_shard(self, shard: int | None) -> pa.Table:
+        """The `targets` in a shard; None: those in no shard, because they have no pod."""
+        shards = self.targets["shard"]
+        return self.targets.filter(shards.is_null() if shard is None else pc.equal(shards, shard))
 
 
 @dataclass(frozen=True, slots=True)
