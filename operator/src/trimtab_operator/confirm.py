@@ -8,7 +8,7 @@ in two cases: the bundle is pinned, or the owner's pod is being terminated.
 | found | repair |
 |---|---|
 | an owner that changed, though no desired owner was written | it becomes the desired owner (`ADOPTED`) |
-| the same, because the former owner was away | it becomes the desired owner (`FAILED_OVER`): nobody moved the bundle |
+| the same, because the former owner was away | it becomes the desired owner (`FAILED_OVER`): that is no move |
 | an owner of a pinned bundle that changed in this way | the bundle is moved back (`RESTORED`) |
 | an owner where there was no desired owner before | it becomes the desired owner (`FOUND`), and nothing has moved |
 | a pending move whose source is lost | the bundle is *freed*: `status.owner` is cleared; the destination can take it |

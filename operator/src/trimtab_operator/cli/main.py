@@ -80,7 +80,7 @@ def _prepare_streams() -> None:
 
 
 def _tell(problem: str) -> None:
-    """Print an error, unless nobody can read it."""
+    """Print an error, unless standard error is closed."""
     with suppress(OSError):
         print(spoken(f"trimtab: {problem}"), file=sys.stderr)
 

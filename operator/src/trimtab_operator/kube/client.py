@@ -145,7 +145,7 @@ kube-apiserver, not its throughput, and thousands of connections would keep a le
 class Api:
     """A client of the Kubernetes API, created by `connect`. All methods raise `ApiError`.
 
-    Requests beyond `AT_ONCE` wait for their turn, whoever sends them.
+    Requests beyond `AT_ONCE` wait for their turn, from all callers together.
     """
 
     writing: ClassVar[Mapping[str, str]] = {"fieldValidation": "Strict"}

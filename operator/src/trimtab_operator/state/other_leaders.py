@@ -63,7 +63,7 @@ class Term:
 
 
 def term_of(policy: Policy, lease: str) -> Term | None:
-    """Who leads with another Lease than `lease`, as the policy's status tells; None if nobody is told to."""
+    """Who leads with another Lease than `lease`, as the policy's status tells; None if it names no leader."""
     status, _, message, _ = condition_of(_conditions(policy), PolicyCondition.LED)
     found = _TERM.fullmatch(message) if status == "True" and lease else None
     if found is None or found["lease"] == lease:
@@ -105,7 +105,7 @@ def settling(policies: Iterable[Policy], now: float) -> bool:
 
 
 def former(policies: Iterable[Policy], lease: str, epoch_found: int = 0) -> str:
-    """Who led with another Lease before, as far as it is known; empty if nobody did.
+    """Who led with another Lease before, as far as it is known; empty if no other led.
 
     epoch_found: an epoch that was found here, and that the Lease had not counted; 0 for none.
     """

@@ -23,7 +23,7 @@ _NEEDED = {
 }
 """Conditions that must not be False -> the modes that need them. In other modes, Pulsar's own balancer may be on."""
 _AWAITED = PolicyCondition.LINKED
-"""The condition that must not be Unknown either: until it is known, nobody knows which brokers there are."""
+"""The condition that must not be Unknown either: until it is known, the brokers are not known either."""
 
 
 def led(cluster: ClusterState, conditions: Iterable[Mapping[str, Any]], generation: int) -> list[Condition]:

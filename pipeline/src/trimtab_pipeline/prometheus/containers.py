@@ -20,7 +20,7 @@ from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_strategies.model import some
 
 USUAL = "broker"
-"""The name of a container that nobody has named."""
+"""The name of a container that neither the user nor the pod tells."""
 _NAMED = 3  # pods that a note names
 
 

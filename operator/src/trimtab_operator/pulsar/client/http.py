@@ -86,7 +86,7 @@ class Admin:
     async def read_store(self) -> None:
         """Have a broker read its metadata store. Without the store, brokers still answer most reads from their caches.
 
-        No broker has cached a tenant that nobody named before. Without ZooKeeper, Pulsar 4.0.8 answers such a read with
+        No broker has cached a tenant with a new name. Without ZooKeeper, Pulsar 4.0.8 answers such a read with
         500, or not at all. Raises `UnknownError` if the store answers.
         """
         await self._get("store", f"/admin/v2/tenants/trimtab-looks-{time.time_ns()}")
