@@ -13,6 +13,7 @@ from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from run_verb import Said, Verb, run_verb
 from trimtab_operator.decision_log.store import DECISIONS
+from trimtab_operator.kube.conditions import timestamp
 
 pytestmark = pytest.mark.apiserver
 
@@ -91,6 +92,7 @@ def test_a_person_s_move_is_told_as_theirs(run_policy: RunPolicy, ask: Verb) -> 
         await ask(env, "move", name, "a")
         _, asked_for, _ = await ask(env, "explain", "bundle", name)
         await env.land()
+        env.rest.patch(env.path("bundles", name, "status"), {"status": {"since": timestamp(env.cluster.now())}})
         await env.cycle()
         _, landed, _ = await ask(env, "explain", "bundle", name)
         env.rest.patch(env.path("bundles", name), {"spec": {"owner": "zz"}})

@@ -190,7 +190,7 @@ def _not_ready(stage: ChaosCluster, policy: dict[str, Any], since: float) -> Ite
     told = {c["type"]: c for c in status.get("conditions", [])}
     if told.get("Ready", {}).get("status") != "True":
         yield f"the policy is not Ready: {told.get('Ready')}"
-    if not told.get("Led", {}).get("message", "").endswith(f"epoch {epoch}"):
+    if f" leads, epoch {epoch}, with the Lease " not in told.get("Led", {}).get("message", ""):
         yield f"the newest leader, with epoch {epoch}, does not decide: {told.get('Led')}"
     if datetime.fromisoformat(status.get("lastCycle", {}).get("time", "1970-01-01T00:00:00Z")).timestamp() < since:
         yield f"there was no cycle since the last fault: {status.get('lastCycle')}"

@@ -28,11 +28,12 @@ async def describe(env: PolicyEnvironment, name: str, **spec: Any) -> None:
 
 
 async def start_pod(env: PolicyEnvironment, name: str, at: float) -> None:
-    """Set the start of a broker's pod (epoch seconds), and wait until the operator has seen it."""
+    """A broker's pod that is ready and started at `at` (epoch seconds); the operator has seen it."""
     pods = f"/api/v1/namespaces/{env.namespace}/pods"
     spec = {"containers": [{"name": "broker", "image": "none"}]}
     env.rest.create(pods, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-    env.rest.patch(f"{pods}/{name}/status", {"status": {"startTime": timestamp(at)}})
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(at)}
+    env.rest.patch(f"{pods}/{name}/status", {"status": {"startTime": timestamp(at), "conditions": [ready]}})
     items = env.cluster.stores.pods.items
     await until(f"pod {name} is seen", lambda: name in items and items[name].started is not None)
 
