@@ -25,12 +25,12 @@ MISSING = "docs/data/comparison.json has no figures of {}: run benchmarks/lab.py
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A scenario with the result of each strategy, by name. seeds: fewest and most runs of a strategy."""
+    """A scenario with the result of each strategy, by name. seeds: runs of each strategy."""
 
     name: str
     scenario: Scenario
     cells: Mapping[str, Cell]
-    seeds: tuple[int, int]
+    seeds: Mapping[str, int]
 
     @property
     def still(self) -> bool:
@@ -65,8 +65,8 @@ def _comparison(name: str, scenario: Scenario, rows: Mapping[tuple[str, str], Ma
     if missing := [who for who in STRATEGIES if (name, who) not in rows]:
         raise ValueError(MISSING.format(f"{', '.join(missing)} in {name}"))
     own = {who: rows[name, who] for who in STRATEGIES}
-    seeds = sorted(int(str(row["seeds"])) for row in own.values())
-    return Comparison(name, scenario, {who: _cell(row["scores"]) for who, row in own.items()}, (seeds[0], seeds[-1]))
+    seeds = {who: int(str(row["seeds"])) for who, row in own.items()}
+    return Comparison(name, scenario, {who: _cell(row["scores"]) for who, row in own.items()}, seeds)
 
 
 def _cell(scores: object) -> Cell:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 
 from comparison_data import OURS, STRATEGIES, Comparison, Overview, comparisons, moving, overviews, still
 from comparison_plot import in_each, over_all
-from page_text import ROOT, anchor, filled, table, wrapped
+from page_text import ROOT, filled, table, wrapped
 
 from trimtab_lab.simulation import LEVEL, OVERLOADED
 from trimtab_lab.simulation.compare import COLUMNS, SeedInterval
@@ -68,8 +70,22 @@ def page() -> str:
         HOT=f"{OVERLOADED * 100:.0f}",
         SHARE=f"{SHARE * 100:.0f}",
         **_ties(),
-        SECTIONS="\n\n".join(_section(one) for one in comparisons().values()),
     )
+
+
+def figures_file() -> str:
+    """docs/comparison.csv: a row for each strategy in each scenario, with each score's median and percentiles."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    parts = ("", " p5", " p95")
+    rows.writerow(["scenario", "strategy", "seeds", *(f"{COLUMNS[name]}{part}" for name in _SHOWN for part in parts)])
+    for one in comparisons().values():
+        for who, cell in one.cells.items():
+            scores = (cell[name] for name in _SHOWN)
+            rows.writerow(
+                [one.name, who, one.seeds[who], *(f"{n:.5g}" for of in scores for n in (of.median, of.low, of.high))]
+            )
+    return out.getvalue()
 
 
 # -- summary --
@@ -190,11 +206,10 @@ def _verdicts() -> str:
 
 def _verdict(one: Comparison) -> tuple[str, ...]:
     found = one.verdict
-    title = f"[{one.scenario.title}](#{anchor(one.scenario.title)})"
     counts = (str(len(names)) for names in (found.better, found.tied, found.worse))
     cost = "-" if found.cost == float("inf") else f"{found.cost:.2f}"
     others = f"{len(found.dominates)} of {len(one.cells) - 1}"
-    return title, found.best, *counts, cost, others, ", ".join(found.dominated_by) or "none"
+    return one.scenario.title, found.best, *counts, cost, others, ", ".join(found.dominated_by) or "none"
 
 
 # -- PIP-364 --
@@ -229,13 +244,12 @@ def _proposal() -> str:
 
 
 def _seeds() -> str:
-    fewest = min(one.seeds[0] for one in comparisons().values())
-    most = max(one.seeds[1] for one in comparisons().values())
-    said = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds; each table says how many"
+    counts = {count for one in comparisons().values() for count in one.seeds.values()}
+    fewest, most = min(counts), max(counts)
+    said = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds; the file says how many"
     return wrapped(
         f"**How often.** Every strategy plays every scenario with {said}. With the same seed, all strategies get the"
-        " same cluster. A cell is the median over the seeds, with the 5th and the 95th percentile in brackets. It is"
-        " one number if all seeds gave that number. The best of a column is bold."
+        " same cluster. A figure is the median over the seeds; the file has the 5th and the 95th percentile, too."
     )
 
 
@@ -245,38 +259,6 @@ def _ties() -> dict[str, str]:
         "LEFTTIE": "left", "OVERTIE": "overshoot", "HOTTIE": "overload", "UNSERVEDTIE": "unserved",
     }  # fmt: skip
     return {place: f"{TIES[name]:g}" for place, name in names.items()}
-
-
-def _section(one: Comparison) -> str:
-    columns = [name for name in _SHOWN if any(cell[name].high > 0 for cell in one.cells.values())]
-    best = {name: min(_rounded(name, cell[name].median) for cell in one.cells.values()) for name in columns}
-    rows = [
-        (
-            _called(who),
-            *(_bold(_text(one, who, name), _rounded(name, cell[name].median) == best[name]) for name in columns),
-        )
-        for who, cell in one.cells.items()
-    ]
-    about = f"{' '.join(one.scenario.description.split())} {_goal(one)}{_counted_seeds(one)}"
-    head = " | ".join(["strategy", *(COLUMNS[name] for name in columns)])
-    return f"### {one.scenario.title}\n\n{wrapped(about)}\n\n{table(head, rows)}"
-
-
-def _goal(one: Comparison) -> str:
-    useless = "Every move is useless."
-    return f"{useless} " if one.still and useless not in one.scenario.description else ""
-
-
-def _counted_seeds(one: Comparison) -> str:
-    fewest, most = one.seeds
-    return f"({fewest} to {most} seeds.)" if fewest != most else f"({counted(most, 'seed')}.)"
-
-
-def _text(one: Comparison, who: str, name: str) -> str:
-    """A cell: the median, and the interval if it is more than one value."""
-    if name == "waited" and not one.balanced(who):
-        return "-"
-    return _numbers(name, one.cells[who][name])
 
 
 def _numbers(name: str, of: SeedInterval) -> str:

@@ -33,6 +33,7 @@ DOCS = Path(__file__).parents[1]
 PAGES: Mapping[str, Callable[[], str]] = {
     "strategies": reference_page.page,
     "comparison": comparison_page.page,
+    "comparison.csv": comparison_page.figures_file,
     "calibration": calibration_page.page,
     **{f"{name}.svg": drawing for name, drawing in calibration_page.DRAWINGS.items()},
     **{f"{name}.svg": draw for name, draw in comparison_page.DRAWINGS.items()},
