@@ -17,7 +17,6 @@ import calibration_page
 import chart_page
 import cli_page
 import comparison_page
-import examples_page
 import monitoring_page
 import reference_page
 import resources_page
@@ -48,7 +47,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     **{f"reference/{kind.lower()}": partial(resources_page.page, kind) for kind in resources_page.KINDS},
     "reference/cli": cli_page.page,
     "reference/reasons": vocabulary_page.reasons,
-    "reference/examples": examples_page.page,
     "reference/scenarios": scenarios_page.page,
     "reference/scenario.schema.json": scenarios_page.schema,
     "explanation/algorithms": algorithms_page.page,
