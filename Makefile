@@ -100,7 +100,7 @@ fuzz: $(STAMP) ## every reader of foreign input under a coverage-guided fuzzer, 
 soak: setup ## HOURS=6 of the operator's clock, with faults, in minutes: 100 brokers, 60,000 bundles (SIZE=100x600)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m soak_main --hours $(HOURS) --size $(SIZE)
 
-check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, links of the site
+check: $(STAMP) ## linters, types, import contracts, spelling, drift of CRDs, Role and reference pages, sizes, links of the site
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target types drift
 
 types: $(STAMP)
@@ -117,6 +117,7 @@ drift: $(STAMP)
 	$(BIN)/trimtab crds --check charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --check charts/trimtab/files
 	$(BIN)/python docs/tools/generate.py --check
+	$(BIN)/python tests/sizes.py
 	$(SITE) --site-dir .trimtab/site
 
 fmt: $(STAMP) ## format the code, mend what linters can mend
@@ -130,9 +131,8 @@ crds: $(STAMP) ## render crds/ from the resource models, deploy/rbac.yaml, and t
 	$(BIN)/trimtab crds --write charts/trimtab/files/crds
 	$(BIN)/trimtab rbac --watch-nodes --write charts/trimtab/files
 
-docs: $(STAMP) ## write the generated pages of docs/ and CHANGELOG.md, and build the site of it all in site/
+docs: $(STAMP) ## write the generated pages of docs/, and build the site of it all in site/
 	$(BIN)/python docs/tools/generate.py
-	$(BIN)/python docs/tools/changelog.py
 	$(SITE)
 	@echo "open site/index.html, or for its search too: python3 -m http.server -d site, then http://localhost:8000"
 

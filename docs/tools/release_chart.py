@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import changelog
 import yaml
 
+ROOT = Path(__file__).parents[2]
 CHART = Path("charts", "trimtab")
+
+UNRELEASED = "not yet released"
+"""What stands for the date in the heading of a section that may still change."""
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])")
@@ -45,8 +48,8 @@ def complaints(root: Path, tag: str) -> Iterator[str]:
     for where, version in versions(root).items():
         if version != wanted:
             yield f"{where} has version {version}, the tag {wanted}: change one of them"
-    if changelog.COMING in (root / "CHANGELOG.md").read_text():
-        yield f"CHANGELOG.md still says {changelog.COMING!r}: run docs/tools/changelog.py --release {wanted} --date ..."
+    if UNRELEASED in (root / "CHANGELOG.md").read_text():
+        yield f"CHANGELOG.md still says {UNRELEASED!r}: write the date of the release there"
 
 
 def changes(text: str) -> list[dict[str, str]]:
@@ -97,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--home", default="", help="URL of the repository")
     parser.add_argument("--icon", default="", help="URL of the icon")
     parser.add_argument("--into", type=Path, default=Path("released"), help="folder to write to (%(default)s)")
-    parser.add_argument("--root", type=Path, default=changelog.ROOT, help="the checkout (default: this one)")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the checkout (default: this one)")
     given = parser.parse_args(arguments)
     if wrong := list(complaints(given.root, given.tag)):
         sys.stderr.write("".join(f"release: {line}\n" for line in wrong))

@@ -16,7 +16,6 @@ PAGES = sorted(
     {
         *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "SCOPE")),
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("changelog.d/*.md"),
         *ROOT.glob("charts/*/README.md"),
         *ROOT.glob("examples/**/README.md"),
         *ROOT.glob("image/README.md"),
