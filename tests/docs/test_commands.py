@@ -1,4 +1,4 @@
-"""Every command of README.md and of the tutorial is run, in order, in one world of the demo, or said why not."""
+"""Every command of README.md, the tutorial and the list of commands is run in a world of the demo, or said why not."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from trimtab_testbed.simulated.scenarios import SCENARIOS
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial" / "ten-minutes.md"
+DAILY = ROOT / "docs" / "reference" / "cli.md"
+"""Its list of commands for every day; all other blocks of this page are usage and examples of the verbs."""
+PAGES = (README, TUTORIAL, DAILY)
 TOLD = [pytest.param(page, id=page.name) for page in (README, TUTORIAL)]
 
 TARGETS = {
@@ -30,7 +33,6 @@ TARGETS = {
 
 LEFT_OUT = {
     "make demo DEMO=--keep": "the demo without --keep is a stage of CI; what it leaves running is what runs here",
-    "make setup KUBE=download": "needs a mirror of the Kubernetes binaries",
     "helm uninstall trimtab -n pulsar": "tests/chart uninstalls the chart",
     "helm install trimtab charts/trimtab --namespace pulsar": "needs a registry; tests/chart installs the chart",
     "trimtab migrate --trim": "needs a Pulsar; tests/e2e migrates",
@@ -44,15 +46,11 @@ LEFT_OUT = {
     "trimtab approve main -n pulsar": "needs a Pulsar; the same verb runs on the demo's cluster",
     "trimtab stop main -n pulsar": "needs a Pulsar; tests/proposals stops",
     "trimtab restore -n pulsar": "needs a Pulsar; tests/e2e restores",
-    "trimtab demo --json": "tests/testbed/test_demo.py runs it",
     "trimtab backtest": "tests/lab/test_backtest_command.py runs it",
-    "trimtab tune": "tests/lab/test_tune.py runs it",
     "trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/trimtab simulate": "tests/lab/test_simulate_command.py runs it",
     ".venv/bin/pip install": "installs packages; tests/cli/test_extras.py plays with them",
     "pip install": "installs packages; tests/cli/test_extras.py plays with them",
-    "trimtab explain broker pulsar-broker-0 -n pulsar": "needs a Pulsar; the same verb runs on the demo's cluster",
-    "trimtab why-not BUNDLE --to": "needs a Pulsar; the same verb runs on the demo's cluster",
     "python3 -m venv": "the tests have a virtual environment",
     "source .venv/bin/activate": "the shell of the tests has it on its PATH",
     "export PATH": "the tests have the built kubectl on their PATH",
@@ -62,14 +60,12 @@ LEFT_OUT = {
 
 WAIT = "kubectl wait bpol/balance --for=condition=ProposalReady"
 FIRST = {"trimtab approve": f"trimtab refresh balance -n demo && {WAIT}"}
-"""What comes before a command of README.md, whose readers saw the proposal: one from before the moves above is old."""
+"""What comes before a command of the list, whose readers saw the proposal: an older one is out of date."""
 
 LANGUAGES = {"sh", "console", "yaml", "text", ""}
 PROGRAM = re.compile(r"^(?:\$ )?(?:make|trimtab|kubectl|helm|kind|docker|source|python3?|pip) ")
 HALVED = "fleet-telemetry-0x00000000-0x08000000"
 """The bundle that examples/05-bundle-split.yaml divides."""
-PATCHED = "fleet-telemetry-0x30000000-0x38000000"
-"""The bundle that README.md moves by hand."""
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -81,7 +77,7 @@ def commands(page: Path, *, run: bool) -> list[tuple[Block, str]]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DocumentedCluster]:
-    """The demo's as it begins, uneven, but in mode Approve: README.md comes first, the tutorial finds it level."""
+    """The demo's as it begins, uneven, but in mode Approve: the list comes first, the tutorial finds it level."""
     demo = SCENARIOS["skewed-96"]
     scenario = replace(demo, policy={**demo.policy, "mode": "Approve"})
     with documented_cluster(tmp_path_factory.mktemp("told"), scenario) as started:
@@ -112,23 +108,19 @@ def bare(command: str) -> str:
     return command.split(" #", maxsplit=1)[0].strip()
 
 
-def test_every_command_of_the_readme_works_in_its_order(world: DocumentedCluster) -> None:
+def test_every_command_of_every_day_works_in_its_order(world: DocumentedCluster) -> None:
     # the page speaks of a cluster without Trimtab's kinds; here the demo made them, so kubectl takes them over
     assert world.run("trimtab crds | kubectl apply --server-side --force-conflicts -f -").returncode == 0
     assert world.run(WAIT).returncode == 0
-    parent = world.bundle(HALVED)
 
-    printed = carry_out(world, README, FIRST)
+    printed = carry_out(world, DAILY, FIRST)
 
-    until("the bundle moved by hand has its desired owner", lambda: owner(world, PATCHED) == "pulsar-broker-3")
     approved = printed["trimtab approve balance --namespace messaging --wait"]
     assert "100 %" in approved, approved
     restored = printed["trimtab restore --namespace messaging"]
     assert "nothing was switched off" in restored
     assert "BalancingPolicy balance: finalizer removed" in restored
     until("the operator, which still runs, has put it back", lambda: world.stage.policy()["metadata"].get("finalizers"))
-    assert halved(printed)
-    world.make_whole("halve", parent)
 
 
 def test_every_command_of_the_tutorial_works_in_its_order(world: DocumentedCluster) -> None:
@@ -144,11 +136,6 @@ def test_every_command_of_the_tutorial_works_in_its_order(world: DocumentedClust
 def halved(printed: Mapping[str, str]) -> bool:
     """Whether the split was shown as carried out; its object goes by itself some time later."""
     return any(re.search(rf"\b{HALVED} +Completed\b", text) for text in printed.values())
-
-
-def owner(world: DocumentedCluster, bundle: str) -> str:
-    found: str = world.bundle(bundle).get("status", {}).get("owner", "")
-    return found
 
 
 def balanced(world: DocumentedCluster) -> bool:
@@ -186,15 +173,15 @@ def test_a_command_inside_a_sentence_is_run_too_or_names_what_there_is(page: Pat
     """A verb or a target by its name is one that exists; with more than its name it is run, or has a reason here."""
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     names = {f"make {target}" for target in targets} | {f"trimtab {verb}" for verb in VERBS} | {"kubectl trimtab"}
-    known = (*LEFT_OUT, *(bare(command) for page in (README, TUTORIAL) for _, command in commands(page, run=True)))
+    known = (*LEFT_OUT, *(bare(command) for page in PAGES for _, command in commands(page, run=True)))
 
     told = [span for span in spans(page) if PROGRAM.match(span)]
     assert [span for span in told if span not in names and not span.startswith(known)] == []
 
 
 def test_every_reason_is_still_needed_and_every_target_exists() -> None:
-    left_out = [command for page in (README, TUTORIAL) for _, command in commands(page, run=False)]
-    left_out += [span for page in (README, TUTORIAL) for span in spans(page)]
+    left_out = [command for page in PAGES for _, command in commands(page, run=False)]
+    left_out += [span for page in PAGES for span in spans(page)]
     makefile = (ROOT / "Makefile").read_text()
 
     assert [begin for begin in LEFT_OUT if not any(command.startswith(begin) for command in left_out)] == []

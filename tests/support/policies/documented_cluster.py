@@ -72,28 +72,6 @@ class DocumentedCluster:
         """A Bundle object as it is now."""
         return self.stage.world.bundles()[name]
 
-    def make_whole(self, split: str, parent: Any) -> None:
-        """Undo a split as only a test can: the children are deleted, and the parent is restored."""
-        rest, path, name = self.stage.control_plane.rest, self.stage.path, parent["metadata"]["name"]
-        if any(item["metadata"]["name"] == split for item in rest.get(path("bundlesplits"))["items"]):
-            rest.delete(f"{path('bundlesplits')}/{split}")
-        for child in self._inside(parent):
-            rest.delete(f"{path('bundles')}/{child}")
-        until("the children are gone", lambda: not self._inside(parent))
-        metadata = {"name": name, "ownerReferences": parent["metadata"]["ownerReferences"]}
-        rest.create(path("bundles"), {**parent, "metadata": metadata})
-        until("the bundle is served", lambda: self.settled() and self.bundle(name).get("status", {}).get("owner"), 120)
-
-    def _inside(self, parent: Any) -> list[str]:
-        """Bundles that overlap the range of this one."""
-        whole = parent["spec"]
-        return [
-            name
-            for name, bundle in self.stage.world.bundles().items()
-            if (spec := bundle["spec"])["topicNamespace"] == whole["topicNamespace"]
-            and whole["range"]["lower"] <= spec["range"]["lower"] < spec["range"]["upper"] <= whole["range"]["upper"]
-        ]
-
     def settled(self) -> bool:
         """Whether every bundle is served by its desired owner."""
         return all(landed(bundle) for bundle in self.stage.world.bundles().values())
