@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 79_500,
-    "verbs": 33,
+    "lines in */src": 78_150,
+    "verbs": 32,
     "fields of BalancingPolicy.spec": 273,
     "bytes of README.md": 9_000,
 }

@@ -105,13 +105,6 @@ def test_measurements_need_neither_spark_nor_kopf(measuring: Installation) -> No
     assert f"http://127.0.0.1:{port} refused the connection" in done.stderr
 
 
-def test_the_best_plan_needs_the_solver(measuring: Installation) -> None:
-    done = measuring.run("backtest", "--history", "h", "--optimum")
-    assert done.returncode == 2
-    assert done.stderr.startswith("trimtab: backtest needs highspy, which is not installed; install it with: ")
-    assert "'WHEEL[optimum]'" in done.stderr
-
-
 STARTS_SPARK = """\
 import argparse, sys
 from trimtab_operator.cli.commands.run import load_sources

@@ -63,8 +63,7 @@ def opened(arguments: argparse.Namespace) -> ReplayWindow:
         raise CommandError(str(error)) from error
     end = min(arguments.end(summary.end), summary.end) if arguments.end else summary.end
     begin = arguments.begin(summary.end) if arguments.begin else end - _DAY * arguments.days
-    days = getattr(arguments, "window", None)  # not every command has windows
-    length = None if days is None else _DAY * days
+    length = None if arguments.window is None else _DAY * arguments.window
     window = ReplayWindow(arguments.history, recording, max(begin, summary.begin), end, length)
     if len(recording.times(window.begin, end)) < 2:  # noqa: PLR2004 - one cycle shows no change
         known = f"the history has {iso(summary.begin)} to {iso(summary.end)}"

@@ -10,7 +10,6 @@ from typing import Any
 from trimtab_lab.backtest.gate import Requirement
 from trimtab_lab.backtest.history import ReplayWindow
 from trimtab_lab.backtest.notes import mode_of, notes
-from trimtab_lab.backtest.optimum_result import BEST, COSTS, OptimumResult
 from trimtab_lab.backtest.players import ACTING, Players
 from trimtab_lab.backtest.replay import HistoryReplay
 from trimtab_lab.backtest.sweep import front
@@ -78,8 +77,7 @@ class BacktestReport:
     check: how well the replay of the policy that really ran shows what happened. unchecked: why there is no check.
     front: names of the variants that no other one beats; empty for a single policy. seams: how much the division into
     windows changes the first result; None for a single window. lacks: sentences on what the history lacks, and what is
-    not replayed. specs: the versions of the recorded policy that were in force, oldest first. optimum: the best plan in
-    hindsight; None if it was not searched for.
+    not replayed. specs: the versions of the recorded policy that were in force, oldest first.
     """
 
     recording: str
@@ -93,7 +91,6 @@ class BacktestReport:
     seams: Seams | None = None
     lacks: Sequence[str] = ()
     specs: Sequence[RecordedPolicy] = ()
-    optimum: OptimumResult | None = None
 
     @classmethod
     def of(
@@ -101,7 +98,6 @@ class BacktestReport:
         window: ReplayWindow,
         players: Players,
         required: Sequence[Requirement],
-        optimum: OptimumResult | None = None,
     ) -> BacktestReport:
         """The report on `players`, whose replays of `window` are finished."""
         results = [ReplayResult.of(replay) for replay in players.shown]
@@ -118,7 +114,7 @@ class BacktestReport:
         cuts = seams(players.shown[0].trace, window.parts)
         name = window.recording.policy
         span, specs = (window.begin, window.end), players.specs
-        return cls(name, *span, results, check, unchecked, failed, best, cuts, missing, specs, optimum)
+        return cls(name, *span, results, check, unchecked, failed, best, cuts, missing, specs)
 
     @property
     def title(self) -> str:
@@ -131,15 +127,15 @@ class BacktestReport:
     @property
     def grid(self) -> Grid:
         """The table, with a row for each policy."""
-        columns = (*COLUMNS.values(), *(COSTS if self.optimum else ()))
-        rows = [self._row(f"{one.name}{' *' if one.name in self.front else ''}", one.figures) for one in self.results]
-        if self.optimum and self.optimum.figures:
-            rows.append(self._row(BEST, self.optimum.figures))
+        columns = tuple(COLUMNS.values())
+        rows = [
+            (
+                f"{one.name}{' *' if one.name in self.front else ''}",
+                *(_cell(column, getattr(one.figures, column)) for column in COLUMNS),
+            )
+            for one in self.results
+        ]
         return Grid(title="", headings=("policy", *columns), rows=rows, numbers=columns, spare=_SPARE)
-
-    def _row(self, name: str, figures: Figures) -> tuple[str, ...]:
-        cells = (cell(column, getattr(figures, column)) for column in COLUMNS)
-        return (name, *cells, *(self.optimum.cells(figures) if self.optimum else ()))
 
     @property
     def lines(self) -> list[str]:
@@ -150,8 +146,7 @@ class BacktestReport:
         if first.figures.measured < LITTLE_MEASURED:
             there = "was measured on the broker that would have had it; the rest follows a model"
             lines.append(f"Only {first.figures.measured:.0%} of the work {there}.")
-        lines += [splits_line(one.name, one.figures) for one in self.results if one.figures.splits]
-        lines += self.optimum.lines({one.name: one.figures for one in self.results}) if self.optimum else []
+        lines += [_splits_line(one.name, one.figures) for one in self.results if one.figures.splits]
         lines += [f"{self.seams}."] if self.seams else []
         return [*lines, *self.lacks, f"Check: {self.check or self.unchecked}."]
 
@@ -162,8 +157,7 @@ class BacktestReport:
             "recording": self.recording,
             "from": iso(self.begin),
             "to": iso(self.end),
-            "policies": [self._policy(result) for result in self.results],
-            "optimum": None if self.optimum is None else self.optimum.as_data(),
+            "policies": [{**one.as_data(), "front": one.name in self.front} for one in self.results],
             "check": None if check is None else {key: _known(value) for key, value in check.items()},
             "unchecked": self.unchecked or None,
             "seams": None if self.seams is None else {k: _known(v) for k, v in self.seams._asdict().items()},
@@ -171,10 +165,6 @@ class BacktestReport:
             "specs": [{"since": iso(one.at), "mode": mode_of(one)} for one in self.specs],
             "failed": list(self.failed),
         }
-
-    def _policy(self, result: ReplayResult) -> dict[str, Any]:
-        costs = self.optimum.costs(result.figures) if self.optimum else {}
-        return {**result.as_data(), "front": result.name in self.front, **costs}
 
     def markdown(self) -> str:
         """The backtest as a comment on a pull request."""
@@ -216,7 +206,7 @@ def _known(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def cell(name: str, value: float) -> str:
+def _cell(name: str, value: float) -> str:
     """A figure as the table shows it."""
     if math.isnan(value):
         return "-"
@@ -240,7 +230,7 @@ def _against(one: ReplayResult, other: ReplayResult) -> str:
     return f"{one.name}: {counted(mine.moves, 'move')} instead of {theirs.moves} ({other.name}), {within}{cut}."
 
 
-def splits_line(name: str, found: Figures) -> str:
+def _splits_line(name: str, found: Figures) -> str:
     """The sentence that says how many splits a policy made, and how much of the result depends on them."""
     made, inside = counted(found.splits, "split"), f"{found.divided:.0%} of the work was in their parts"
     return f"{name}: {made}; {inside}, {found.guessed:.0%} in parts whose shares are not known and taken as even."

@@ -40,14 +40,3 @@ def progress() -> Iterator[Report]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("", total=1.0)
         yield lambda done: bar.update(line, completed=done)
-
-
-@contextmanager
-def searching(seconds: float) -> Iterator[None]:
-    """Say that the best plan is searched for, and for how long at most, if standard error is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield
-        return
-    with console.status(f"searching for the best plan in hindsight, for at most {seconds:g} s"):
-        yield

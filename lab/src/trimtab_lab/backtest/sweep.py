@@ -2,8 +2,7 @@
 
 ``shedder.trim.price=200,400,800`` names three values of a field of `spec`. ``shedder.trim.price=100..1600`` names a
 range, from which a given number of values is drawn. The values are spread evenly by ratio: 100 to 200 gets as many as
-800 to 1600. If the range begins at 0, they are spread evenly by difference. ``shedder.trim.price`` alone is the range
-from a quarter of the default to four times the default, within the parameter's bounds.
+800 to 1600. If the range begins at 0, they are spread evenly by difference.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, NamedTuple, get_args
 
@@ -30,14 +29,10 @@ _RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)")
 
 
 class Variant(NamedTuple):
-    """A variant of a policy. name: its changed values, such as ``price=200 worth=300``. manifest: JSON values.
-
-    changes: fields below `spec`, and their values.
-    """
+    """A variant of a policy. name: its changed values, such as ``price=200 worth=300``. manifest: JSON values."""
 
     name: str
     manifest: Mapping[str, Any]
-    changes: Mapping[tuple[str, ...], Any]
 
 
 class InvalidSweepError(ValueError):
@@ -56,17 +51,15 @@ class Sweep:
     @classmethod
     def of(cls, text: str) -> Sweep:
         """The sweep of ``field.of.spec=1,2,3`` or ``field.of.spec=1..3``. Raises `InvalidSweepError`."""
-        field, equals, given = text.partition("=")
+        field, _, given = text.partition("=")
         path = tuple(field.strip().split("."))
-        if not all(path) or not (given.strip() if equals else path[1:]):
+        if not all(path) or not given.strip():
             raise InvalidSweepError(f"{text!r} is not a sweep: write one like shedder.trim.price=200,400,800")
-        if not equals:
-            return cls(path)
         if match := _RANGE.fullmatch(given.strip()):
             low, high = float(match[1]), float(match[2])
             if not 0 <= low < high:
                 raise InvalidSweepError(f"{text!r}: a range goes up from 0 or more, like 100..1600")
-            return cls(path, bounds=(low, high))
+            return cls(path, bounds=(low, high), whole=_counts(BalancingPolicySpec, path))
         try:
             return cls(path, tuple(yaml.safe_load(part) for part in given.split(",")))
         except (
@@ -76,23 +69,6 @@ class Sweep:
             AttributeError,
         ) as error:  # a tag like !!bool raises the last two
             raise InvalidSweepError(f"{text!r} has a value that is not YAML: {error}") from error
-
-    def bounded(self, spec: Mapping[str, Any]) -> Sweep:
-        """The sweep. Without values and bounds, it gets the range around the default of its parameter (`tunable`).
-
-        With bounds, it learns whether the parameter takes whole numbers only. spec: the policy's spec. Raises
-        `InvalidSweepError` for a parameter without such a range.
-        """
-        if self.bounds is not None:
-            return replace(self, whole=_counts(BalancingPolicySpec, self.path))
-        if self.values:
-            return self
-        found = tunable(spec).get(self.path)
-        if found is None:
-            raise InvalidSweepError(
-                f"{'.'.join(self.path)} has no range of its own: give values, like {'.'.join(self.path)}=1,2,3"
-            )
-        return found
 
     def drawn(self, samples: int, random: np.random.Generator) -> Sweep:
         """The sweep, with `samples` values from its range in random order. A sweep without a range stays as it is.
@@ -107,34 +83,6 @@ class Sweep:
         values = low + (high - low) * places if low == 0 else low * (high / low) ** places
         whole = self.whole or (low.is_integer() and high.is_integer() and high - low > samples)
         return Sweep(self.path, tuple(round(value) if whole else float(f"{value:.3g}") for value in values.tolist()))
-
-
-def tunable(spec: Mapping[str, Any]) -> dict[tuple[str, ...], Sweep]:
-    """The numeric parameters of a policy's shedder, placement and splitter, each with a range worth trying.
-
-    The range is from a quarter of the default to four times it, within the bounds. Parameters with default 0 are left
-    out.
-    """
-    read = BalancingPolicySpec.model_validate(spec)
-    found: dict[tuple[str, ...], Sweep] = {}
-    for role in ("shedder", "placement", *(("split",) if read.split is not None else ())):
-        kind, params = getattr(read, role).chosen()
-        for name, field in type(params).model_fields.items():
-            default = field.default
-            if isinstance(default, bool) or not isinstance(default, int | float) or not default > 0:
-                continue
-            limits = [bound for about in field.metadata for bound in _bounds(about)]
-            low = max([default / _AROUND, *(value for value, upper in limits if not upper)])
-            high = min([default * _AROUND, *(value for value, upper in limits if upper)])
-            whole = _whole(field.annotation)
-            bounds = (float(math.ceil(low)), float(math.floor(high))) if whole else (low, high)
-            path = (role, kind[:1].lower() + kind[1:], str(field.alias or name))
-            if bounds[0] < bounds[1]:
-                found[path] = Sweep(path, bounds=bounds, whole=whole)
-    return found
-
-
-_AROUND = 4.0
 
 
 def _counts(model: type[BaseModel], path: Sequence[str]) -> bool:
@@ -158,12 +106,6 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield from _kinds(part)
 
 
-def _bounds(about: Any) -> list[tuple[float, bool]]:
-    """The bounds that a piece of a field's metadata sets, each with whether it is an upper one."""
-    named = (("ge", False), ("gt", False), ("le", True), ("lt", True))
-    return [(float(getattr(about, name)), upper) for name, upper in named if getattr(about, name, None) is not None]
-
-
 def variants(manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int, seed: int) -> list[Variant]:
     """All variants of a policy.
 
@@ -171,7 +113,6 @@ def variants(manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int,
     `InvalidSweepError` for more than `MOST` variants.
     """
     random = np.random.default_rng(seed)
-    sweeps = [sweep.bounded(manifest.get("spec", {})) for sweep in sweeps]
     drawn = [sweep.drawn(samples, random) for sweep in sweeps if sweep.bounds is not None]
     listed = [sweep for sweep in sweeps if sweep.bounds is None]
     count = math.prod(len(sweep.values) for sweep in listed) * (samples if drawn else 1)
@@ -183,7 +124,7 @@ def variants(manifest: Mapping[str, Any], sweeps: Sequence[Sweep], samples: int,
         for sample in together:
             chosen = dict(zip((sweep.path for sweep in (*listed, *drawn)), (*values, *sample), strict=True))
             name = " ".join(f"{path[-1]}={value}" for path, value in chosen.items())
-            found[name] = Variant(name, _with(manifest, chosen), chosen)
+            found[name] = Variant(name, _with(manifest, chosen))
     return list(found.values())
 
 

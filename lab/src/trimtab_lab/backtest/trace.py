@@ -1,4 +1,4 @@
-"""The result of a replay: usage of the brokers over time, moves, the figures of both, and their cost.
+"""The result of a replay: usage of the brokers over time, moves, and the figures of both.
 
 `fidelity` compares the replay of the policy that really ran with what really happened.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from trimtab_strategies.counterfactual.imbalance import HOT, busiest, daily_cost, range_of
+from trimtab_strategies.counterfactual.imbalance import HOT, busiest, range_of
 from trimtab_strategies.counterfactual.recorded_cycle import RecordedCycle
 from trimtab_strategies.model import ClusterLoad, Split
 from trimtab_strategies.model.cluster_load import FloatArray
@@ -224,23 +224,6 @@ def _quantile(values: FloatArray, weight: FloatArray, share: float) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weight[order]) >= share * weight.sum()
     return float(values[order][int(np.argmax(reached))])
-
-
-def cost(figures: Figures, weight: float) -> float:
-    """The cost of a replay as one number, which `trimtab tune` and the search for the best plan minimise.
-
-    It is area + weight x percent of the clients cut each day + broker-minutes above 85 % each hour / 5, in points. Less
-    than a day counts as one. If the number of clients is not known, a move costs nothing. NaN if there were never two
-    measured brokers at the same time.
-    """
-    cut = 0.0 if math.isnan(figures.cut) else figures.cut
-    hot = figures.hot / figures.hours
-    return float(daily_cost(area=figures.area, cut=cut / days(figures.hours), hot=hot, weight=weight))
-
-
-def days(hours: float) -> float:
-    """The days over which cut clients are averaged; at least one, because moves that level a cluster do not recur."""
-    return max(hours / 24, 1.0)
 
 
 NEAR = 180.0

@@ -1,4 +1,4 @@
-"""Records a simulated run as a history, as if an operator had watched it: for `trimtab backtest` and `trimtab tune`."""
+"""Records a simulated run as a history, as if an operator had watched it: for `trimtab backtest`."""
 
 from __future__ import annotations
 

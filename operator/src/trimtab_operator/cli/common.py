@@ -228,10 +228,7 @@ def say(output: str, text: str, data: Mapping[str, Any], *, well: bool = True) -
 
 # -- packages that a plain installation leaves out --
 
-_APART = "optimum"  # no other extra includes it
-
 EXTRAS: Mapping[str, str] = {
-    "highspy": _APART,
     "pyarrow": "measure",
     "prometheus_api_client": "measure",
     "kopf": "operator",
@@ -257,7 +254,7 @@ def extra_of(error: ImportError) -> str | None:
 
 
 def require(verb: str, extra: str) -> None:
-    """Raise `CommandError` if a package of `EXTRAS` is missing, except those of `optimum`. extra: installs them."""
-    for package, of in EXTRAS.items():
-        if of != _APART and find_spec(package) is None:
+    """Raise `CommandError` if a package of `EXTRAS` is missing. extra: installs them."""
+    for package in EXTRAS:
+        if find_spec(package) is None:
             raise CommandError(missing(verb, package, extra))
