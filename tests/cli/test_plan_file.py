@@ -171,7 +171,11 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], tuple[str, ...], str]] = {
         (),
         "the file has namespace elsewhere, and -n has",
     ),
-    "no URL": ([written()], ("--prometheus", "localhost:9090"), "--prometheus: the url's scheme 'localhost' must be"),
+    "no URL": (
+        [written()],
+        ("--prometheus", "localhost:9090"),
+        "--prometheus: the url has no scheme; write http://localhost:9090 or",
+    ),
 }
 
 

@@ -279,10 +279,7 @@ def test_a_bundle_that_another_client_brings_back_moves_again_after_its_cool_dow
     """Its cool-down keeps it, and after `maxUndoneMoves` the policy stands down. Nothing else holds the bundle."""
 
     async def scenario(env: PolicyEnvironment) -> None:
-        pods = RestartingPods(env)
-        for name in HOT.brokers.names:
-            await pods.start(name)
-            await pods.becomes_ready(name)
+        await RestartingPods(env).all_serve()
         await env.reconcile()
         moved = min(name for name, desired in env.desired_owners().items() if desired != env.owners()[name])
         await env.land()

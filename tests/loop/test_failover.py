@@ -29,9 +29,7 @@ async def begun(env: PolicyEnvironment) -> RestartingPods:
     env.cluster.link.ids = {name: f"{name}:8080" for name in NAMES}
     env.cluster.link.own_balancer = OwnBalancerState(disabled=True)
     pods = RestartingPods(env)
-    for name in NAMES:
-        await pods.start(name)
-        await pods.becomes_ready(name)
+    await pods.all_serve()
     for _ in range(3):
         await pods.act(after=60)
     return pods

@@ -9,6 +9,7 @@ import pytest
 
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from restarting_pods import RestartingPods
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState, PulsarLink
 from trimtab_operator.status.conditions import pulsar_balancer_active, steered
@@ -115,6 +116,7 @@ def test_who_undoes_moves_is_not_searched_for_where_it_is_verified_off(
     run_policy: RunPolicy, pulsar: dict[str, object], advice: str, unfounded: str
 ) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
+        await RestartingPods(env).all_serve()
         if pulsar:
             seen(
                 env,

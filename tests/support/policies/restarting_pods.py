@@ -38,6 +38,12 @@ class RestartingPods:
         pods = self.env.cluster.stores.pods.items
         await until("the pod is seen", lambda: name in pods and pods[name].uid == made["metadata"]["uid"])
 
+    async def all_serve(self) -> None:
+        """A ready pod for each broker of the environment. Without it a broker counts as away."""
+        for name in self.env.load.brokers.names:
+            await self.start(name)
+            await self.becomes_ready(name)
+
     async def becomes_ready(self, name: str) -> None:
         ready = {"type": "Ready", "status": "True"}
         self.env.rest.patch(self.path(f"{name}/status"), {"status": {"conditions": [ready]}})
