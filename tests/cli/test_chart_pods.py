@@ -22,6 +22,12 @@ BUSY, IDLE = "pulsar-broker-0", "pulsar-broker-1"
 CORES = {BUSY: 1.5, IDLE: 0.3}
 
 
+@pytest.fixture(autouse=True)
+def _in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is folded there; pytest-xdist tells its workers a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def env(trimtab_crds: ControlPlane, kube_namespace: str) -> PolicyEnvironment:
     """Two brokers of the chart with eight bundles."""
