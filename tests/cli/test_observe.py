@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,14 +16,13 @@ import pytest
 import yaml
 
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
-from kept_histories import AT, LOAD, keep
+from kept_histories import LOAD, keep
 from policy_environment import PolicyEnvironment
 from trimtab_operator.cli import main
-from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, quality_lines, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.history.reader import HistoryReader, LoadOverTime
+from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import DataQuality, Topics
 from trimtab_strategies.testing import cluster
@@ -130,57 +128,15 @@ def test_a_time_shows_the_newest_cycle_up_to_then(kept: Path, at: str, cpu: floa
     assert json.loads(capsys.readouterr().out)["brokers"][0]["usage"]["cpu"] == pytest.approx(cpu, abs=0.01)
 
 
-def test_a_plot_is_an_svg_of_the_window(kept: Path, tmp_path: Path, capsys: Captured) -> None:
-    plot = tmp_path / "load.svg"
-    assert main(["observe", "--history", str(kept), "--from", "2m", "--plot", str(plot)]) == 0
-    assert capsys.readouterr().out == (
-        f"wrote {plot}: 3 cycles of prod/one, 2025-06-15 15:01:00 to 2025-06-15 15:03:00 UTC\n"
-    )
-    svg = ET.parse(plot).getroot()
-    space = "{http://www.w3.org/2000/svg}"
-    points = [line.get("points", "").split() for line in svg.iter(f"{space}polyline")]
-    assert [len(line) for line in points] == [3, 2, 3]  # a; b until it was not believed; the throughput
-    texts = [text.text for text in svg.iter(f"{space}text")]
-    assert {"prod/one", "a  60 %", "b  unknown", "15:02"} <= set(texts)
-
-
-def test_a_cycle_that_cant_be_read_is_left_out_of_the_plot_and_named(
-    kept: Path, tmp_path: Path, capsys: Captured
-) -> None:
-    damaged = sorted((kept / "history/brokers/policy=prod.one").rglob("*.parquet"))
-    damaged[1].write_bytes(b"damaged")
-    plot = str(tmp_path / "load.svg")
-    assert main(["observe", "--history", str(kept), "--plot", plot]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert "3 cycles of prod/one" in first
-    assert second.startswith(f"left out: {damaged[1]}: it can't be read")
-    assert main(["observe", "--history", str(kept), "--at", "2m"]) == 2
-    assert f"trimtab: {damaged[1]}: it can't be read" in capsys.readouterr().err
-    for file in damaged:
-        file.write_bytes(b"damaged")
-    assert main(["observe", "--history", str(kept), "--plot", plot]) == 2
-    assert f"no cycle in that time that can be read: {damaged[0]}" in capsys.readouterr().err
-
-
-def test_of_many_brokers_percentiles_are_drawn_without_a_line_across_a_pause() -> None:
-    times = np.array([*range(0, 600, 60), *range(1800, 2400, 60)], float)
-    course = LoadOverTime(
-        times, tuple(f"<{k}>" for k in range(20)), np.tile(np.arange(20.0) * 8, (20, 1)), np.full(20, np.nan)
-    )
-    svg = ET.fromstring(draw("a & b", course))
-    assert len(svg.findall(".//{*}polyline")) == 5 * 2
-    named = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if text.text and " of 20" in text.text]
-    assert named == [
-        "most used of 20  152 %", "90th percentile of 20  137 %", "median of 20  76 %",
-        "10th percentile of 20  15 %", "least used of 20  0 %",
-    ]  # fmt: skip
-
-
-def test_nothing_known_is_drawn_too() -> None:
-    for count in (1, 20):
-        nothing = np.full((1, count), np.nan)
-        course = LoadOverTime(np.array([AT]), tuple(map(str, range(count))), nothing, nothing[:, 0])
-        assert not ET.fromstring(draw("x", course)).findall(".//{*}polyline")
+def test_an_exported_file_is_read_as_it_is(kept: Path, tmp_path: Path, capsys: Captured) -> None:
+    report = tmp_path / "report.tar"
+    assert main(["history", "export", "--dir", str(kept), str(report)]) == 0
+    assert main(["observe", "--history", str(kept), "-o", "json"]) == 0
+    of_folder = json.loads(capsys.readouterr().out.partition("\n  prod/one: 4 cycles\n")[2])
+    assert main(["observe", "--history", str(report), "-o", "json"]) == 0
+    of_file = json.loads(capsys.readouterr().out)
+    assert [one["usage"] for one in of_file["brokers"]] == [one["usage"] for one in of_folder["brokers"]]
+    assert [path.name for path in tmp_path.iterdir() if path != kept] == ["report.tar"]
 
 
 @pytest.mark.parametrize(
@@ -191,9 +147,7 @@ def test_nothing_known_is_drawn_too() -> None:
         (["--url", "http://x", "--policy", "one", "-n", "x"], "--url excludes"),
         (["--url", "http://u:p@x", "-n", "x"], "--url http://x: the url holds a user name"),
         (["--policy", "one", "-n", "x", "--at", "5m"], "--at needs --history DIR"),
-        (["--history", "DIR", "--from", "5m"], "--from needs --plot"),
-        (["--history", "DIR", "--plot", "load.png"], "load.png must end in .svg"),
-        (["--history", "DIR", "--plot", "nowhere/load.svg"], "can't write nowhere/load.svg: No such file"),
+        (["--history", "no.tar"], "no.tar: No such file or directory"),
         (["--history", "DIR", "--at", "1h"], "no cycle up to then: the oldest is of 2025-06-15T15:00:00"),
         (["--history", "DIR", "--policy", "mian"], "policy 'mian' has no history"),
         (["--history", "nowhere"], "nowhere is not a folder"),

@@ -73,7 +73,7 @@ def test_the_gate_says_what_it_found(printed: dict[str, str]) -> None:
 
 
 def test_the_export_gives_the_same_figures(printed: dict[str, str]) -> None:
-    assert row(output(printed, "elsewhere --policy"), "trim") == row(output(printed, "--html report.html"), "trim")
+    assert row(output(printed, "load.tar --policy"), "trim") == row(output(printed, "--html report.html"), "trim")
 
 
 def test_a_command_inside_a_sentence_is_one_that_exists() -> None:

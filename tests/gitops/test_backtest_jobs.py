@@ -269,7 +269,7 @@ def test_the_nightly_job_exports_the_load_without_names(script: str, name: str, 
     done = shell(script, tmp_path, **{name: str(recorded / "history")})
 
     assert done.returncode == 0, done.stderr
-    assert main(["history", "import", "--dir", str(tmp_path / "there"), str(tmp_path / "history.tar")]) == 0
+    assert main(["observe", "--history", str(tmp_path / "history.tar")]) == 0
     found = re.findall(rb"broker-[0-2]\b", (tmp_path / "history.tar").read_bytes())  # a hashed one is broker-0123abcd
     assert found == []
 
@@ -277,7 +277,7 @@ def test_the_nightly_job_exports_the_load_without_names(script: str, name: str, 
 @pytest.mark.parametrize("file", ["github-backtest.yaml", "gitlab-backtest.yaml"])
 def test_every_flag_of_the_jobs_is_one_that_the_program_takes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (CI / file).read_text().replace("\\\n", " ")
-    for verb in ("backtest", "history export", "history import"):
+    for verb in ("backtest", "history export"):
         lines = [line for line in text.splitlines() if f"trimtab {verb} " in line and not line.startswith("#")]
         assert lines
         assert main([*verb.split(), "--help"]) == 0

@@ -37,8 +37,7 @@ def backtests(tmp_path_factory: pytest.TempPathFactory) -> Backtests:
     for name in NAMES:
         policy = played.manifest(name, played.POLICIES[name], "http://pulsar:8080", "http://prometheus:9090")
         (root / f"{name}.json").write_text(json.dumps(policy))
-        assert main(["history", "import", str(RUNS / f"{name}.tar"), "--dir", str(root / name)]) == 0
-    return {(name, by): backtest(root / by, root / f"{name}.json") for name, by in product(NAMES, repeat=2)}
+    return {(name, by): backtest(RUNS / f"{by}.tar", root / f"{name}.json") for name, by in product(NAMES, repeat=2)}
 
 
 def backtest(history: Path, policy: Path) -> Mapping[str, Any]:

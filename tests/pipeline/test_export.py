@@ -6,12 +6,8 @@ import errno
 import io
 import json
 import math
-import signal
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,10 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kept_histories import AT, LOAD, dataset, keep, merge
-from trimtab_pipeline.history import import_journal, row_groups
+from trimtab_pipeline.history import row_groups
 from trimtab_pipeline.history.anonymizer import Renaming
 from trimtab_pipeline.history.dataset import BROKERS, DEMAND, FACTS, TABLES
-from trimtab_pipeline.history.export import ExchangeError, export, import_window
+from trimtab_pipeline.history.export import ExchangeError, export, unpack
 from trimtab_pipeline.history.files import put, stamped
 from trimtab_pipeline.history.location import Location
 from trimtab_pipeline.history.reader import HistoryReader
@@ -44,7 +40,7 @@ def past(tmp_path: Path) -> HistoryReader:
 
 def test_what_was_exported_is_imported_as_it_was(tmp_path: Path, past: HistoryReader) -> None:
     out = export([past], *EVER, tmp_path / "window.tar", None)
-    back = import_window(tmp_path / "window.tar", tmp_path / "to")
+    back = unpack(tmp_path / "window.tar", tmp_path / "to")
     assert out == back
     assert out.cycles == {POLICY: 18}
     imported = HistoryReader(tmp_path / "to", POLICY)
@@ -64,7 +60,7 @@ def test_refreshes_that_an_older_version_wrote_into_the_next_hour_are_imported(
     put(dataset(tmp_path / "from", POLICY).cycle_file(BROKERS, AT + 3600, "refresh"), BROKERS, [early])
 
     export([past], *EVER, tmp_path / "window.tar", None)
-    import_window(tmp_path / "window.tar", tmp_path / "to")
+    unpack(tmp_path / "window.tar", tmp_path / "to")
 
     before, after = (
         sorted(str(row) for found in one.rows(BROKERS.name, *EVER) for row in found.to_pylist())
@@ -77,7 +73,7 @@ def test_refreshes_that_an_older_version_wrote_into_the_next_hour_are_imported(
 
 def test_an_imported_history_is_a_file_an_hour(tmp_path: Path, past: HistoryReader) -> None:
     export([past], *EVER, tmp_path / "window.tar", None)
-    import_window(tmp_path / "window.tar", tmp_path / "to")
+    unpack(tmp_path / "window.tar", tmp_path / "to")
     names = [file.place.name for file in dataset(tmp_path / "to", POLICY).files(DEMAND)]
     assert names == ["20250615T15Z.parquet", "20250615T16Z.parquet", "20250615T17Z.parquet"]
     assert not (tmp_path / "to" / "state").exists(), "averages follow from the demand"
@@ -86,7 +82,7 @@ def test_an_imported_history_is_a_file_an_hour(tmp_path: Path, past: HistoryRead
 def test_a_window_holds_both_of_its_ends_and_nothing_else(tmp_path: Path, past: HistoryReader) -> None:
     window = export([past], AT + 30 * 60, AT + 70 * 60, tmp_path / "window.tar", None)
     assert (window.begin, window.end, window.cycles) == (AT + 30 * 60, AT + 70 * 60, {POLICY: 5})
-    import_window(tmp_path / "window.tar", tmp_path / "to")
+    unpack(tmp_path / "window.tar", tmp_path / "to")
     assert HistoryReader(tmp_path / "to", POLICY).times() == [AT + 60 * minute for minute in range(30, 80, 10)]
 
 
@@ -114,7 +110,7 @@ def test_hashed_names_show_no_name_and_keep_ranges_owners_and_numbers(tmp_path: 
     for name, content in everything:
         shown = [text for text in texts(name, content) if any(secret in text for secret in SECRETS)]
         assert not shown, name
-    (policy,) = import_window(tmp_path / "report.tar", tmp_path / "to").cycles
+    (policy,) = unpack(tmp_path / "report.tar", tmp_path / "to").cycles
     hashed, plain = HistoryReader(tmp_path / "to", policy).load(), past.load()
     assert hashed.brokers.usage.tolist() == plain.brokers.usage.tolist()
     rename = Renaming(b"key")
@@ -153,15 +149,6 @@ def test_a_full_disk_while_exporting_leaves_what_was_there(
     assert (tmp_path / "window.parquet").read_text() == "an older one"
 
 
-def test_a_policy_that_has_a_history_is_not_overwritten(tmp_path: Path, past: HistoryReader) -> None:
-    export([past], *EVER, tmp_path / "window.tar", None)
-    with pytest.raises(
-        ExchangeError, match=r"prod/one has a history below .*/from already; import into another folder"
-    ):
-        import_window(tmp_path / "window.tar", tmp_path / "from")
-    assert past.summary().cycles == 18
-
-
 def packed(path: Path, members: dict[str, bytes], form: str = "trimtab-history/2") -> Path:
     with tarfile.open(path, "w") as tar:
         for name, content in {"manifest.json": json.dumps({"format": form}).encode(), **members}.items():
@@ -187,20 +174,20 @@ def test_an_archive_of_anything_else_is_refused_and_leaves_nothing(
     tmp_path: Path, members: dict[str, bytes], told: str
 ) -> None:
     with pytest.raises(ExchangeError, match=told):
-        import_window(packed(tmp_path / "odd.tar", members), tmp_path / "to")
-    assert list((tmp_path / "to").iterdir()) == []
+        unpack(packed(tmp_path / "odd.tar", members), tmp_path / "to")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "odd.tar"]
 
 
 def test_an_archive_of_another_format_is_refused_with_both_names(tmp_path: Path) -> None:
     archive = packed(tmp_path / "odd.tar", {"prod/one/demand.parquet": b""}, "trimtab-history/1")
-    with pytest.raises(ExchangeError, match="of format 'trimtab-history/1', this program imports trimtab-history/2"):
-        import_window(archive, tmp_path / "to")
+    with pytest.raises(ExchangeError, match="of format 'trimtab-history/1', this program reads trimtab-history/2"):
+        unpack(archive, tmp_path / "to")
 
 
 def test_a_file_that_is_no_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "odd.tar").write_text("not a tar" * 200)
     with pytest.raises(ExchangeError, match=r"is not a \.tar from"):
-        import_window(tmp_path / "odd.tar", tmp_path / "to")
+        unpack(tmp_path / "odd.tar", tmp_path / "to")
 
 
 def member(path: Path, groups: list[pa.Table], times: list[float]) -> bytes:
@@ -219,13 +206,12 @@ def test_an_import_reads_no_more_rows_than_fit_in_memory(tmp_path: Path, monkeyp
     many = member(tmp_path / "many.parquet", [demand(2**21 + 1)], [AT])
     assert len(many) < 100_000, "equal rows take next to nothing"
     with pytest.raises(ExchangeError, match="its row group 0 has 2,097,153 rows, more than 2,097,152"):
-        import_window(packed(tmp_path / "many.tar", {"prod/one/demand.parquet": many}), tmp_path / "to")
+        unpack(packed(tmp_path / "many.tar", {"prod/one/demand.parquet": many}), tmp_path / "to")
     monkeypatch.setattr("trimtab_pipeline.history.export._MOST_BYTES", 2**24)
     long = member(tmp_path / "long.parquet", [demand(2**12, "x" * 2**13)], [AT])
     assert len(long) < 100_000
     with pytest.raises(ExchangeError, match="its row group 0 takes more than 16 MiB of memory"):
-        import_window(packed(tmp_path / "long.tar", {"prod/one/demand.parquet": long}), tmp_path / "to")
-    assert list((tmp_path / "to").iterdir()) == []
+        unpack(packed(tmp_path / "long.tar", {"prod/one/demand.parquet": long}), tmp_path / "to")
 
 
 def test_an_hour_that_does_not_fit_in_memory_is_exported_and_imported_in_pieces(
@@ -237,7 +223,7 @@ def test_an_hour_that_does_not_fit_in_memory_is_exported_and_imported_in_pieces(
     before = [rows.to_pylist() for rows in past.rows(BROKERS.name, *EVER)]
     assert [len(rows) for rows in before] == [2] * 6
     export([past], *EVER, tmp_path / "window.tar", None)
-    import_window(tmp_path / "window.tar", tmp_path / "to")
+    unpack(tmp_path / "window.tar", tmp_path / "to")
     imported = HistoryReader(tmp_path / "to", POLICY)
     assert [rows.to_pylist() for rows in imported.rows(BROKERS.name, *EVER)] == before
 
@@ -245,7 +231,7 @@ def test_an_hour_that_does_not_fit_in_memory_is_exported_and_imported_in_pieces(
 def test_cycles_out_of_order_are_refused(tmp_path: Path) -> None:
     odd = member(tmp_path / "odd.parquet", [demand(1), demand(1)], [AT + 60, AT])
     with pytest.raises(ExchangeError, match="its cycles are not in the order of time"):
-        import_window(packed(tmp_path / "odd.tar", {"prod/one/demand.parquet": odd}), tmp_path / "to")
+        unpack(packed(tmp_path / "odd.tar", {"prod/one/demand.parquet": odd}), tmp_path / "to")
 
 
 def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
@@ -254,77 +240,4 @@ def test_hours_out_of_order_are_refused(tmp_path: Path) -> None:
     put(Location.of(tmp_path / "odd.parquet"), FACTS, groups, list)
     odd = (tmp_path / "odd.parquet").read_bytes()
     with pytest.raises(ExchangeError, match="its rows are not in the order of time"):
-        import_window(packed(tmp_path / "odd.tar", {"prod/one/facts.parquet": odd}), tmp_path / "to")
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from trimtab_pipeline.history import import_journal, row_groups
-from trimtab_pipeline.history.export import import_window
-
-moves, move = int(sys.argv[3]), import_journal._move
-
-def killed(*given):
-    global moves
-    if not moves:
-        os.kill(os.getpid(), signal.SIGKILL)
-    moves -= 1
-    move(*given)
-
-import_journal._move = killed
-import_window(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moves", [0, 1, 4])
-def test_what_a_killed_import_left_is_removed_by_the_next_one(tmp_path: Path, past: HistoryReader, moves: int) -> None:
-    export([past], *EVER, tmp_path / "window.tar", None)
-    command = [sys.executable, "-c", _KILLED, str(tmp_path / "window.tar"), str(tmp_path / "to"), str(moves)]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    left = {path.name for path in (tmp_path / "to").iterdir()}
-    assert ("_import.json" in left, "history" in left) == (moves > 0, moves > 1)
-
-    assert import_window(tmp_path / "window.tar", tmp_path / "to").cycles == {POLICY: 18}
-    assert HistoryReader(tmp_path / "to", POLICY).times() == past.times()
-    assert [path.name for path in (tmp_path / "to").iterdir()] == ["history"]
-
-
-@pytest.mark.slow
-def test_an_archive_of_another_policy_leaves_nothing_of_the_killed_import(tmp_path: Path, past: HistoryReader) -> None:
-    export([past], *EVER, tmp_path / "window.tar", None)
-    command = [sys.executable, "-c", _KILLED, str(tmp_path / "window.tar"), str(tmp_path / "to"), "4"]
-    subprocess.run(command, check=False)
-    keep(tmp_path / "from", "prod/two", range(0, 60, 10))
-    export([HistoryReader(tmp_path / "from", "prod/two")], *EVER, tmp_path / "two.tar", None)
-    own = dataset(tmp_path / "to", POLICY).files(BROKERS)[0].place
-    Path(own.path).write_bytes(b"of an operator that has begun since")
-
-    import_window(tmp_path / "two.tar", tmp_path / "to")
-    assert [path for path in (tmp_path / "to").rglob("*.parquet") if "prod.one" in str(path)] == [Path(own.path)]
-
-
-def test_a_failed_import_leaves_nothing(tmp_path: Path, past: HistoryReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    export([past], *EVER, tmp_path / "window.tar", None)
-    move, moves = import_journal._move, iter(range(10))
-
-    def full(*given: Any) -> None:
-        if next(moves) == 3:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        move(*given)
-
-    monkeypatch.setattr(import_journal, "_move", full)
-    with pytest.raises(OSError, match="No space"):
-        import_window(tmp_path / "window.tar", tmp_path / "to")
-    assert not [*(tmp_path / "to").rglob("*.parquet"), *(tmp_path / "to").rglob("*.json")]
-
-
-def test_an_import_beside_another_is_refused(tmp_path: Path, past: HistoryReader) -> None:
-    export([past], *EVER, tmp_path / "window.tar", None)
-    (tmp_path / "to").mkdir()
-    with (
-        import_journal.staging(Location.of(tmp_path / "to")),
-        pytest.raises(ExchangeError, match=r"another import .* runs"),
-    ):
-        import_window(tmp_path / "window.tar", tmp_path / "to")
+        unpack(packed(tmp_path / "odd.tar", {"prod/one/facts.parquet": odd}), tmp_path / "to")

@@ -30,7 +30,7 @@ from trimtab_operator.cli.lint.rules import LintContext
 from trimtab_operator.resources.urls import SERVICES_ALONE
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import ForeignFileError
-from trimtab_pipeline.history.export import ExchangeError, export, import_window
+from trimtab_pipeline.history.export import ExchangeError, export, unpack
 from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
 from trimtab_pipeline.history.recording import Recording
 
@@ -109,11 +109,11 @@ def _recordings() -> list[bytes]:
 
 
 def read_archive(data: bytes) -> None:
-    """An archive of a history, imported and then read as by a backtest."""
+    """An archive of a history, unpacked and then read as by a backtest."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         archive, root = Path(folder, "window.tar"), Path(folder, "root")
         archive.write_bytes(data)
-        for policy in import_window(archive, str(root)).cycles:
+        for policy in unpack(archive, root).cycles:
             _replay(root, policy)
 
 
@@ -121,9 +121,9 @@ def read_history_file(data: bytes) -> None:
     """A file of a history, put in the place of a cycle's demand file."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         root = Path(folder, "root")
-        shutil.copytree(_imported(), root, copy_function=os.link)
+        shutil.copytree(_unpacked(), root, copy_function=os.link)
         place = _demand_file(root)
-        place.unlink()  # a hard link: writing to it would change the imported history
+        place.unlink()  # a hard link: writing to it would change the unpacked history
         place.write_bytes(data)
         _replay(root, POLICY)
 
@@ -155,13 +155,13 @@ def _recorded() -> bytes:
 
 
 @cache
-def _imported() -> Path:
-    """A small history that was imported once. Copy it: this folder must not change."""
+def _unpacked() -> Path:
+    """A small history that was unpacked once. Copy it: this folder must not change."""
     folder = Path(tempfile.mkdtemp(prefix="history-to-fuzz-", dir=IN_MEMORY))
     atexit.register(shutil.rmtree, folder)
     archive = folder / "window.tar"
     archive.write_bytes(_recorded())
-    import_window(archive, str(folder / "root"))
+    unpack(archive, folder / "root")
     return folder / "root"
 
 
@@ -172,7 +172,7 @@ def _demand_file(root: Path) -> Path:
 
 
 def _history_files() -> Sequence[bytes]:
-    return [_demand_file(_imported()).read_bytes()]
+    return [_demand_file(_unpacked()).read_bytes()]
 
 
 FOREIGN = (ExchangeError, ForeignFileError, NoHistoryError)

@@ -68,6 +68,7 @@ examples:
   trimtab backtest --history DIR --policy new.yaml --days 7
   trimtab backtest --history DIR --policy new.yaml --against old.yaml --require "moves<=live*0.5, area<=live, cut<=2%"
   trimtab backtest --history DIR --policy new.yaml --sweep shedder.trim.price=200,400,800 --sweep interval=1m,5m
+  trimtab backtest --history load.tar --policy new.yaml
   trimtab backtest --history s3://bucket/history --policy new.yaml --spark spark://HOST:7077 --window 1
   trimtab backtest --history DIR --policy new.yaml --html report.html
   trimtab backtest --history DIR --policy new.yaml -o markdown > comment.md
@@ -80,7 +81,12 @@ DAYS = 14.0
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""
     parser = add_verb(subparsers, "backtest", _DESCRIPTION, run)
-    parser.add_argument("--history", metavar="DIR", required=True, help="folder or URI of `trimtab run --history`")
+    parser.add_argument(
+        "--history",
+        metavar="DIR",
+        required=True,
+        help="folder or URI of `trimtab run --history`, or FILE.tar of an export",
+    )
     parser.add_argument(
         "--recorded",
         metavar="NAME",
@@ -158,9 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return the exit code. Raises `CommandError`."""
     from trimtab_lab.backtest.gate import InvalidRequirementError, requirements  # noqa: PLC0415  (loads numpy)
     from trimtab_lab.backtest.history import opened  # noqa: PLC0415
-    from trimtab_lab.backtest.players import Chosen, Players  # noqa: PLC0415
-    from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
     from trimtab_lab.backtest.sweep import InvalidSweepError, Sweep  # noqa: PLC0415
+    from trimtab_pipeline.history.export import ExchangeError, readable  # noqa: PLC0415
 
     try:
         required = requirements(arguments.require)
@@ -176,7 +181,20 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError("--require compares with `against`: name a policy with --against")
     if any(one.figure == "splits" for one in required) and arguments.splits == "off":
         raise CommandError("--require limits splits, but a replay makes none without --splits on: add it")
-    window = opened(arguments)
+    try:
+        with readable(arguments.history) as folder:
+            return _played(arguments, opened(arguments, folder), required, sweeps)
+    except ExchangeError as error:
+        raise CommandError(str(error)) from error
+
+
+def _played(
+    arguments: argparse.Namespace, window: ReplayWindow, required: Sequence[Requirement], sweeps: Sequence[Sweep]
+) -> int:
+    """Replay the window, print the result, and return the exit code. Raises `CommandError`."""
+    from trimtab_lab.backtest.players import Chosen, Players  # noqa: PLC0415  (loads numpy)
+    from trimtab_lab.backtest.runners import progress, runner  # noqa: PLC0415
+
     chosen = Chosen(arguments.policy, _files(arguments.against), sweeps, arguments.samples, arguments.splits == "on")
     players = Players.of(window, chosen, arguments.seed)
     if required and len(players.judged) > 1:

@@ -20,7 +20,7 @@ _NAMED = 3  # maximum number of damaged files that a message names
 
 @dataclass(frozen=True)
 class ReplayWindow:
-    """The time that is replayed. folder: the history's folder, as the user named it. begin, end: epoch seconds.
+    """The time that is replayed. folder: the history's folder. begin, end: epoch seconds.
 
     length: seconds of each window, if several are replayed in parallel; None: one window.
     """
@@ -54,17 +54,17 @@ class ReplayWindow:
             print(f"left out: {some(damaged, _NAMED, '; ')}", file=sys.stderr)
 
 
-def opened(arguments: argparse.Namespace) -> ReplayWindow:
-    """The window that the command's arguments select. Raises `CommandError`."""
+def opened(arguments: argparse.Namespace, folder: str) -> ReplayWindow:
+    """The window of the history in `folder` that the command's arguments select. Raises `CommandError`."""
     try:
-        recording = Recording(arguments.history, arguments.recorded or _only_policy(arguments.history))
+        recording = Recording(folder, arguments.recorded or _only_policy(folder))
         summary = recording.summary
     except NoHistoryError as error:
         raise CommandError(str(error)) from error
     end = min(arguments.end(summary.end), summary.end) if arguments.end else summary.end
     begin = arguments.begin(summary.end) if arguments.begin else end - _DAY * arguments.days
     length = None if arguments.window is None else _DAY * arguments.window
-    window = ReplayWindow(arguments.history, recording, max(begin, summary.begin), end, length)
+    window = ReplayWindow(folder, recording, max(begin, summary.begin), end, length)
     if len(recording.times(window.begin, end)) < 2:  # noqa: PLR2004 - one cycle shows no change
         known = f"the history has {iso(summary.begin)} to {iso(summary.end)}"
         raise CommandError(f"from {iso(begin)} to {iso(end)} there are fewer than two cycles; {known}")
@@ -75,5 +75,5 @@ def _only_policy(folder: str) -> str:
     """The only policy with a history in `folder`. Raises `CommandError` for several, `NoHistoryError` for none."""
     found = policies(folder)
     if len(found) > 1:
-        raise CommandError(f"{folder} has the histories of {', '.join(found)}: choose one with --recorded")
+        raise CommandError(f"the history has those of {', '.join(found)}: choose one with --recorded")
     return found[0]

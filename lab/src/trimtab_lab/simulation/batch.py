@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Protocol
 
 from trimtab_lab.simulation.contenders import Player, SimulationResult, played
-from trimtab_lab.simulation.deciders import Watcher
 from trimtab_lab.simulation.scenario import Scenario
 
 
@@ -24,28 +22,18 @@ class Task:
     seed: int
 
 
-class Audience(Protocol):
-    """Watches the runs of this process, and counts the finished runs of all processes."""
-
-    def begin(self, task: Task) -> Watcher:
-        """The watcher of a run that begins."""
-
-    def count(self) -> None:
-        """Count one more finished run of this process or another."""
-
-
-def results(tasks: Sequence[Task], jobs: int = 1, audience: Audience | None = None) -> Iterator[SimulationResult]:
+def results(tasks: Sequence[Task], jobs: int = 1) -> Iterator[SimulationResult]:
     """The result of each task, in order. This process plays from the start, and `jobs` - 1 others join it.
 
     Another process takes half a second to load the strategies. A short comparison is over by then.
     """
     others = min(jobs, len(tasks)) - 1
     if others < 1:
-        yield from (_play(task, audience) for task in tasks)
+        yield from (_play(task) for task in tasks)
         return
     with ProcessPoolExecutor(others, mp_context=get_context("spawn"), initializer=_ignore_interrupt) as pool:
         try:
-            yield from _shared(tasks, pool, audience)
+            yield from _shared(tasks, pool)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -55,13 +43,10 @@ def _ignore_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor, audience: Audience | None) -> Iterator[SimulationResult]:
+def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor) -> Iterator[SimulationResult]:
     """The results, in order. Until the next one is there, this process plays tasks that the pool has not begun."""
     waiting = {number: pool.submit(_play, task) for number, task in enumerate(tasks) if number}
-    if audience is not None:
-        for future in waiting.values():
-            future.add_done_callback(lambda done: None if done.cancelled() else audience.count())
-    found = {0: _play(tasks[0], audience)}
+    found = {0: _play(tasks[0])}
     for number in range(len(tasks)):
         while number not in found:
             mine = None if waiting[number].done() else _not_begun(waiting)
@@ -69,7 +54,7 @@ def _shared(tasks: Sequence[Task], pool: ProcessPoolExecutor, audience: Audience
                 found[number] = waiting.pop(number).result()
             else:
                 del waiting[mine]
-                found[mine] = _play(tasks[mine], audience)
+                found[mine] = _play(tasks[mine])
         yield found.pop(number)
 
 
@@ -78,9 +63,5 @@ def _not_begun(waiting: dict[int, Future[SimulationResult]]) -> int | None:
     return next((number for number, future in waiting.items() if future.cancel()), None)
 
 
-def _play(task: Task, audience: Audience | None = None) -> SimulationResult:
-    if audience is None:
-        return played(task.scenario, task.who, task.seed)
-    result = played(task.scenario, task.who, task.seed, audience.begin(task))
-    audience.count()
-    return result
+def _play(task: Task) -> SimulationResult:
+    return played(task.scenario, task.who, task.seed)

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -27,7 +26,7 @@ seed.
 A policy plays with its strategies, parameters, limits and interval. Notes list its settings that have no effect here.
 
 The table shows medians over the seeds, with the 5th and 95th percentile in brackets. The strategy with the lowest cost
-comes first. On a terminal you see the brokers while a comparison runs.
+comes first.
 
 columns of the table:
   moves, again, uphill    bundles moved for balance; those that had moved before; moves to a busier broker
@@ -157,24 +156,19 @@ def _data(outcome: Outcome) -> dict[str, Any]:
 def _tables(
     scenarios: dict[str, Scenario], who: Sequence[Player], seeds: Sequence[int], arguments: argparse.Namespace
 ) -> Iterator[Outcome]:
-    """Print the table of each scenario as soon as its runs are over. A terminal shows bars until then."""
-    from trimtab_lab.simulation.live import LiveBars  # noqa: PLC0415  (Rich takes a while to load)
-    from trimtab_lab.simulation.summary import USUAL, grid, title, words  # noqa: PLC0415
+    """Print the table of each scenario as soon as its runs are over."""
+    from trimtab_lab.simulation.summary import USUAL, grid, title, words  # noqa: PLC0415  (Rich takes a while to load)
     from trimtab_operator.cli.tables import console, print_grid  # noqa: PLC0415
 
     screen, columns = console(arguments.color), arguments.columns or USUAL
-    bars = LiveBars(screen, len(scenarios) * len(who) * len(seeds)) if sys.stdout.isatty() else None
-    with bars.shown() if bars else nullcontext():
-        found = outcomes(scenarios, who, seeds, arguments.jobs, bars)
-        for name, group in groupby(found, key=lambda outcome: outcome.scenario):
-            group_found = list(group)
-            if bars:
-                bars.clear()
-            screen.print(title(name, scenarios[name], len(seeds)), style="bold")
-            print_grid(screen, grid(scenarios[name], group_found, columns))
-            screen.print(words(scenarios[name], group_found))
-            screen.print()
-            yield from group_found
+    found = outcomes(scenarios, who, seeds, arguments.jobs)
+    for name, group in groupby(found, key=lambda outcome: outcome.scenario):
+        group_found = list(group)
+        screen.print(title(name, scenarios[name], len(seeds)), style="bold")
+        print_grid(screen, grid(scenarios[name], group_found, columns))
+        screen.print(words(scenarios[name], group_found))
+        screen.print()
+        yield from group_found
 
 
 def _record(folder: str, scenarios: dict[str, Scenario], who: Sequence[Player], seed: int) -> None:

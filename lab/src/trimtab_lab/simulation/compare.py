@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from trimtab_lab.simulation.batch import Audience, Task, results
+from trimtab_lab.simulation.batch import Task, results
 from trimtab_lab.simulation.contenders import Player
 from trimtab_lab.simulation.run import Record
 from trimtab_lab.simulation.scenario import Scenario
@@ -81,11 +81,10 @@ def outcomes(
     who: Sequence[Player],
     seeds: Sequence[int],
     jobs: int = 1,
-    audience: Audience | None = None,
 ) -> Iterator[Outcome]:
     """The outcome of each player in each scenario, scenario by scenario."""
     tasks = [Task(name, scenarios[name], one, seed) for name, one, seed in product(scenarios, who, seeds)]
-    found = results(tasks, jobs, audience)
+    found = results(tasks, jobs)
     for name, one in product(scenarios, who):
         first = next(found)
         scores = [first.score, *(next(found).score for _ in seeds[1:])]

@@ -1,6 +1,6 @@
-"""Export of a window of history to one file, and its import into a folder.
+"""Export of a window of history to one file, and a folder of such a file for those who read histories.
 
-A ``.tar`` has every table of its policies and can be imported. Each table is a Parquet file. A row group has the rows
+A ``.tar`` has every table of its policies. Each table is a Parquet file. A row group has the rows
 of one cycle, or of a part of an hour. A ``.parquet`` has the demand of one policy, for a notebook.
 """
 
@@ -34,8 +34,7 @@ from trimtab_pipeline.history.files import (
     opened,
     put,
 )
-from trimtab_pipeline.history.import_journal import ImportRunsError, place, staging
-from trimtab_pipeline.history.location import Location, Place
+from trimtab_pipeline.history.location import Location
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.prometheus.response_limits import joined, json_of
 
@@ -51,12 +50,12 @@ _MEMBER = re.compile(r"(?P<policy>[a-z0-9][-a-z0-9.]*/[a-z0-9][-a-z0-9.]*)/(?P<t
 
 
 class ExchangeError(ValueError):
-    """A window that can't be exported, or a file that can't be imported. The message says why, and what to do."""
+    """A window that can't be exported, or a file that can't be read. The message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedWindow:
-    """The exported or imported window. cycles: number of cycles of each policy, by its name in the file."""
+    """The exported window. cycles: number of cycles of each policy, by its name in the file."""
 
     cycles: dict[str, int]
     begin: float
@@ -145,40 +144,36 @@ def _add(tar: tarfile.TarFile, name: str, path: Path) -> None:
     tar.add(path, name, filter=anonymous)
 
 
-def import_window(archive: Path, root: Place) -> ExportedWindow:
-    """Unpack a ``.tar`` of `export` below `root`, with a file per hour. No ``.tar`` contains the policies' state.
+@contextmanager
+def readable(history: str) -> Iterator[str]:
+    """A folder with a history, open for the block. A ``.tar`` of `export` is unpacked into a temporary one.
 
-    All files are imported, or none. What a killed import left there is removed first. Raises `ExchangeError` for
-    another kind of file, for a policy that already has a history, or while another import runs.
+    Raises `ExchangeError` for a ``.tar`` of anything else, and `OSError`.
     """
-    target = HistoryDataset(root)
-    target.root.make()
-    try:
-        with _opened(archive) as tar, staging(target.root) as folder:
-            return _imported(tar, folder, target)
-    except ImportRunsError:
-        raise ExchangeError(f"another import into {root} runs; wait until it is done") from None
+    if not history.endswith(".tar"):
+        yield history
+        return
+    with tempfile.TemporaryDirectory(prefix="trimtab-history-") as folder:
+        unpack(Path(history), Path(folder))
+        yield folder
 
 
-def _imported(tar: tarfile.TarFile, folder: Path, target: HistoryDataset) -> ExportedWindow:
-    """See `import_window`. folder: a temporary one."""
-    members = _members(tar)
-    tables = TABLES.values()
-    taken = sorted(name for name in members if any(target.of(name).folder(table).exists() for table in tables))
-    if taken:
-        raise ExchangeError(f"{', '.join(taken)} has a history below {target} already; import into another folder")
-    unpacked = HistoryDataset(folder)
-    found: dict[str, list[float]] = {}
-    for policy, theirs in members.items():
-        for name, member in theirs.items():
-            times = _unpack(tar, member, unpacked.of(policy), TABLES[name])
-            if name == DEMAND.name:
-                found[policy] = times
-    if not all(found.get(policy) for policy in members):
-        raise ExchangeError(f"{tar.name!s} holds a policy without cycles")
-    both = itertools.product(members, tables)  # the demand last: a cycle with demand is complete
-    folders = [unpacked.of(policy).folder(table) for policy, table in both]
-    place(folder, target.root, [str(Path(one.path).relative_to(folder)) for one in folders if one.exists()])
+def unpack(archive: Path, folder: Path) -> ExportedWindow:
+    """Unpack a ``.tar`` of `export` into a new or empty folder, with a file per hour. It never has a policy's state.
+
+    Raises `ExchangeError` for another kind of file; then the folder has a part of it.
+    """
+    folder.mkdir(exist_ok=True)
+    with _opened(archive) as tar:
+        members = _members(tar)
+        target, found = HistoryDataset(folder), dict[str, list[float]]()
+        for policy, theirs in members.items():
+            for name, member in theirs.items():
+                times = _unpack(tar, member, target.of(policy), TABLES[name])
+                if name == DEMAND.name:
+                    found[policy] = times
+        if not all(found.get(policy) for policy in members):
+            raise ExchangeError(f"{tar.name!s} holds a policy without cycles")
     return _window(found)
 
 
@@ -208,7 +203,7 @@ def _members(tar: tarfile.TarFile) -> dict[str, dict[str, tarfile.TarInfo]]:
     if not policies:
         raise ExchangeError(f"{tar.name!s} holds no policy")
     if manifest != _FORMAT:
-        raise ExchangeError(f"{tar.name!s} is of format {manifest!r:.100}, this program imports {_FORMAT}")
+        raise ExchangeError(f"{tar.name!s} is of format {manifest!r:.100}, this program reads {_FORMAT}")
     return policies
 
 
@@ -230,6 +225,8 @@ def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, target: PolicyDataset
         return _unmerge_cycles(whole, target, table) if table.by_cycle else _unmerge_hours(whole, target, table)
     except ForeignFileError as error:
         raise ExchangeError(f"{tar.name!s} holds {member.name}, but {error}") from error
+    finally:
+        source.unlink()
 
 
 def _unmerge_cycles(whole: HistoryFile, target: PolicyDataset, table: HistoryTable) -> list[float]:

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from itertools import groupby, pairwise
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -43,29 +42,11 @@ from trimtab_pipeline.history.row_groups import RowGroupReader, TimedGroup, in_o
 from trimtab_pipeline.history.snapshot_tables import load_of
 from trimtab_pipeline.history.state import BUNDLES
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import FloatArray
 
 DAY = 86_400.0
 _USUAL = 2.0  # times the usual interval; a longer pause is a gap
 T = TypeVar("T")
 _MERGES = 3  # attempts to read a cycle that an operator has just moved to another file
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOverTime:
-    """Load over time; t cycles of n brokers.
-
-    times:      (t,) epoch s. brokers: names.
-    cpu:        (t, n) percent of the limit; NaN where it was unknown or not trusted.
-    throughput: (t,) bytes/s in and out of all brokers, as they reported it; NaN where none did.
-    damaged:    for each unreadable cycle, why it can't be read.
-    """
-
-    times: FloatArray
-    brokers: tuple[str, ...]
-    cpu: FloatArray
-    throughput: FloatArray
-    damaged: tuple[str, ...] = ()
 
 
 class NoHistoryError(ValueError):
@@ -279,29 +260,6 @@ class HistoryReader:
         """The last `count` decisions up to `at` (epoch s), oldest first, each in its latest version."""
         return decisions(self._history, at, count)
 
-    def course(self, begin: float, end: float, points: int) -> LoadOverTime:
-        """Load from `begin` to `end` (epoch s), from at most `points` cycles at equal intervals.
-
-        A cycle that can't be read is left out. Raises `NoHistoryError` if none is left.
-        """
-        times = self.times(begin, end)
-        if not times:
-            raise NoHistoryError(f"policy {self.policy} has no cycle in that time")
-        read: dict[float, pa.Table] = {}
-        damaged: list[str] = []
-        for time in times[:: -(-len(times) // points)]:
-            try:
-                read[time] = self.cycle(BROKERS.name, time)
-            except ForeignFileError as error:
-                damaged.append(str(error))
-        if not read:
-            raise NoHistoryError(f"policy {self.policy} has no cycle in that time that can be read: {damaged[0]}")
-        snapshots = list(read.values())
-        brokers = tuple(sorted({name for snapshot in snapshots for name in snapshot["broker"].to_pylist()}))
-        cpu = np.stack([_cpu(snapshot, brokers) for snapshot in snapshots])
-        flow = np.array([_throughput(snapshot) for snapshot in snapshots])
-        return LoadOverTime(np.array(list(read)), brokers, cpu, flow, tuple(damaged))
-
     def load(self, at: float = float("inf")) -> ClusterLoad:
         """The snapshot of the newest cycle up to `at`, with notes about damaged files. Its bundles existed then.
 
@@ -379,17 +337,3 @@ def _named(file: HistoryFile, read: Callable[[], T]) -> T:
         return read()
     except ForeignFileError as error:
         raise ForeignFileError(f"{file.place}: {error}") from error
-
-
-def _cpu(snapshot: pa.Table, brokers: tuple[str, ...]) -> FloatArray:
-    """(n,) percent of CPU of the `brokers` that were trusted, NaN for the others."""
-    trusted = snapshot.filter(snapshot["trusted"])
-    row = pc.index_in(pa.array(brokers, pa.string()), value_set=trusted["broker"])
-    percent = pc.multiply(pc.divide(trusted["cpu"], trusted["cpu_limit"]), 100.0).take(row)
-    cpu: FloatArray = percent.to_numpy().astype(np.float64)
-    return cpu
-
-
-def _throughput(snapshot: pa.Table) -> float:
-    total = pc.sum(pc.add(snapshot["throughput_in"], snapshot["throughput_out"])).as_py()
-    return float("nan") if total is None else float(total)

@@ -1,4 +1,4 @@
-"""`trimtab history`: shows and compacts the history of load, and exports and imports windows of it."""
+"""`trimtab history`: shows and compacts the history of load, and exports windows of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trimtab_operator.cli.common import (
 )
 from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_pipeline.history.anonymizer import Renaming, kept_key
-from trimtab_pipeline.history.export import ExportedWindow, export, import_window
+from trimtab_pipeline.history.export import export
 from trimtab_pipeline.history.housekeeping import compact
 from trimtab_pipeline.history.reader import HistoryReader, HistorySummary, policies
 from trimtab_strategies.params import rounded
@@ -43,8 +43,7 @@ _SPARE = ("Age", "Cycles", "A day")
 
 _USAGE = """\
 trimtab history --dir DIR [POLICY] [-o table|json|yaml] [--check] [--compact]
-       trimtab history export --dir DIR [--from TIME] [--to TIME] [--hash-names] FILE [POLICY]
-       trimtab history import --dir DIR FILE.tar"""
+       trimtab history export --dir DIR [--from TIME] [--to TIME] [--hash-names] FILE [POLICY]"""
 
 _DESCRIPTION = """\
 Show the history of load: its time span, its total size, the size of a day of each table, and its gaps (pauses of more
@@ -61,31 +60,26 @@ examples:
   trimtab history --dir trimtab-history messaging/cluster-a --check
   trimtab history --dir s3a://telemetry/trimtab --compact
   trimtab history export --dir trimtab-history --from 2h --hash-names report.tar
-  trimtab history import --dir somewhere-else report.tar
+  trimtab observe --history report.tar
 """
 
 _EXPORT = """\
-Write a window of the history to a file: FILE.tar holds everything and can be imported; FILE.parquet holds the demand
-of the bundles of one policy, for a notebook.
+Write a window of the history to a file. FILE.tar holds everything; `trimtab backtest` and `trimtab observe` read it.
+FILE.parquet holds the demand of the bundles of one policy, for a notebook.
 
 --hash-names replaces names of brokers, tenants, namespaces, topics and policies by hashes, and leaves out error texts,
 decisions and policies, so that the file can go into a bug report. The key of the hashes is in DIR/names.key, so equal
 names get equal hashes in later exports. Keep the key secret. Bundle ranges are not hashed.
 """
 
-_IMPORT = """\
-Unpack a file of `trimtab history export` below DIR, where `trimtab observe --history DIR` reads it. A policy that
-already has a history there is refused.
-"""
-
 
 class _Parser(argparse.ArgumentParser):
-    """Passes the words after `export` and `import` to their own parsers."""
+    """Passes the words after `export` to a parser of their own."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         words = list(args or ())
-        if words[:1] and words[0] in _WINDOWS:
-            return _WINDOWS[words[0]]().parse_known_args(words[1:], namespace)
+        if words[:1] == ["export"]:
+            return _exporting().parse_known_args(words[1:], namespace)
         return super().parse_known_args(words, namespace)
 
 
@@ -137,22 +131,6 @@ def _exporting() -> argparse.ArgumentParser:
     parser.add_argument("policy", nargs="?", metavar="POLICY", help="policy as namespace/name or name (default: all)")
     parser.set_defaults(run=_run, carry_out=_export)
     return parser
-
-
-def _importing() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "trimtab history import",
-        description=_IMPORT,
-        formatter_class=HelpText,
-        allow_abbrev=False,
-    )
-    _add_folder(parser)
-    parser.add_argument("file", type=Path, metavar="FILE.tar", help="file of an export")
-    parser.set_defaults(run=_run, carry_out=_import)
-    return parser
-
-
-_WINDOWS = {"export": _exporting, "import": _importing}
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -273,7 +251,9 @@ def _export(arguments: argparse.Namespace) -> int:
     if begin > end:
         raise CommandError(f"--from {iso(begin)} is later than --to {iso(end)}")
     window = export(pasts, begin, end, arguments.file, _renaming(arguments))
-    _print_window(f"wrote {arguments.file}", window)
+    print(f"wrote {arguments.file}: {written(window.begin)} to {written(window.end)} UTC")
+    for policy, cycles in window.cycles.items():
+        print(f"  {policy}: {cycles:,} cycle{'' if cycles == 1 else 's'}")
     return FINE
 
 
@@ -292,14 +272,3 @@ def _own_key(folder: str) -> Path:
     if "://" in folder:
         raise CommandError(f"{folder} can't hold the key of the hashes; name a file for it with --key")
     return Path(folder, _KEY)
-
-
-def _import(arguments: argparse.Namespace) -> int:
-    _print_window(f"imported into {arguments.dir}", import_window(arguments.file, arguments.dir))
-    return FINE
-
-
-def _print_window(what: str, window: ExportedWindow) -> None:
-    print(f"{what}: {written(window.begin)} to {written(window.end)} UTC")
-    for policy, cycles in window.cycles.items():
-        print(f"  {policy}: {cycles:,} cycle{'' if cycles == 1 else 's'}")

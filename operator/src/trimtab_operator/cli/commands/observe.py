@@ -10,16 +10,14 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 
 from trimtab_operator.app import new_cluster
 from trimtab_operator.cli.cluster import connected, fetch, said
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
 from trimtab_operator.cli.commands.history import only_history
 from trimtab_operator.cli.commands.measured_policy import opened_sources, refusals_told
-from trimtab_operator.cli.commands.observe_plot import draw
 from trimtab_operator.cli.commands.observe_table import Shown, show
-from trimtab_operator.cli.common import FINE, HELP, NO_SPARK, CommandError, add_output_option, add_verb, moment, written
+from trimtab_operator.cli.common import FINE, HELP, NO_SPARK, CommandError, add_output_option, add_verb, moment
 from trimtab_operator.cli.flags import (
     add_prometheus_options,
     check_prometheus_options,
@@ -34,12 +32,10 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import ForeignFileError, SourceUnavailableError
-from trimtab_pipeline.history.reader import HistoryReader, NoHistoryError
+from trimtab_pipeline.history.export import ExchangeError, readable
+from trimtab_pipeline.history.reader import NoHistoryError
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
-from trimtab_strategies.model import ClusterLoad, counted
-
-_POINTS = 600
-"""Points of a plot over time: about one for each pixel."""
+from trimtab_strategies.model import ClusterLoad
 
 _INSIDE = 3
 """With --url, topics are measured for this many bundles with the most messages, and as many with the most bytes."""
@@ -56,7 +52,7 @@ Show the load of a cluster as Trimtab measures it: how busy each broker is, whet
 The load comes from one of three sources:
   --policy NAME -n NS    the live cluster of a BalancingPolicy, by kubeconfig
   --url URL -n NS        a Prometheus, without Kubernetes: metrics of the pods in namespace NS
-  --history DIR          a history of an operator or of `trimtab history import`: the last cycle, or the one at --at
+  --history DIR          a history of an operator, or an exported FILE.tar: the last cycle, or the one at --at
 
 Live load needs neither Spark nor Java, unless --spark is given; the result is the same.
 Live averages start with the first measurement, so short-term and long-term averages are equal to it.
@@ -68,7 +64,7 @@ examples:
   trimtab observe --url https://mimir.example/prometheus -n messaging --tenant team-a --bearer-token-file ~/.token
   trimtab observe --policy cluster-a -n messaging --watch 10
   trimtab observe --history trimtab-history --at 2h -o json | jq '.brokers[] | select(.trusted | not)'
-  trimtab observe --history trimtab-history --from 6h --plot load.svg
+  trimtab observe --history report.tar
 """
 
 
@@ -78,7 +74,9 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--policy", help="name of the BalancingPolicy; with --history, the policy whose history to read"
     )
     parser.add_argument("--url", help="base URL of a Prometheus")
-    parser.add_argument("--history", metavar="DIR", help="history folder of `trimtab run --history`")
+    parser.add_argument(
+        "--history", metavar="DIR", help="history folder of `trimtab run --history`, or an exported FILE.tar"
+    )
     _add_output_options(parser)
     live = parser.add_argument_group("live")
     add_cluster_flags(
@@ -89,8 +87,6 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     add_prometheus_options(parser)
     past = parser.add_argument_group("from history")
     past.add_argument("--at", type=moment, metavar="TIME", help=HELP)
-    past.add_argument("--plot", type=Path, metavar="FILE.svg", help="file for a plot of load over time, up to --at")
-    past.add_argument("--from", dest="begin", type=moment, metavar="TIME", help=f"start of the plot: {HELP}")
 
 
 def _add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -121,12 +117,10 @@ def _run(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     try:
         with refusals_told():
-            if arguments.plot:
-                return _plot(arguments)
             asyncio.run(_print_load(arguments))
     except ApiError as error:
         raise CommandError(said(error)) from error
-    except (ForeignFileError, NoHistoryError) as error:
+    except (ExchangeError, ForeignFileError, NoHistoryError) as error:
         raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"{error.filename or arguments.history}: {error.strerror or error}") from error
@@ -147,15 +141,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
         check_url("--url", arguments.url, like="http://prometheus:9090")
     if arguments.url and not arguments.namespace:
         raise CommandError("--url needs --namespace, the Kubernetes namespace of the brokers")
-    for name, value in {"--at": arguments.at, "--plot": arguments.plot, "--from": arguments.begin}.items():
-        if value and not arguments.history:
-            raise CommandError(f"{name} needs --history DIR")
-    if arguments.begin and not arguments.plot:
-        raise CommandError("--from needs --plot; for one snapshot use --at")
-    if arguments.watch and (arguments.at or arguments.plot):
-        raise CommandError("--watch shows new data: leave out --at and --plot")
-    if arguments.plot and arguments.plot.suffix != ".svg":
-        raise CommandError(f"{arguments.plot} must end in .svg")
+    if arguments.at and not arguments.history:
+        raise CommandError("--at needs --history DIR")
+    if arguments.watch and arguments.at:
+        raise CommandError("--watch shows new data: leave out --at")
 
 
 async def _print_load(arguments: argparse.Namespace) -> None:
@@ -197,18 +186,16 @@ def _with_note(load: ClusterLoad) -> ClusterLoad:
     return replace(load, quality=replace(load.quality, notes=(*load.quality.notes, _NO_BUNDLES)))
 
 
-def _until(arguments: argparse.Namespace, past: HistoryReader) -> float:
-    """The latest time to read, epoch seconds."""
-    return float(arguments.at(past.summary().end)) if arguments.at else math.inf
-
-
 async def _from_history(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
-    async def read() -> Shown:
-        past = only_history(arguments.history, arguments.policy)
-        return Shown(past.policy, past.load(_until(arguments, past)), time.time())
+    with readable(arguments.history) as folder:
 
-    async for shown in _again_and_again(read, arguments.watch):
-        yield shown
+        async def read() -> Shown:
+            past = only_history(folder, arguments.policy)
+            until = float(arguments.at(past.summary().end)) if arguments.at else math.inf
+            return Shown(past.policy, past.load(until), time.time())
+
+        async for shown in _again_and_again(read, arguments.watch):
+            yield shown
 
 
 async def _from_metrics(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
@@ -242,19 +229,3 @@ async def _from_policy(arguments: argparse.Namespace) -> AsyncGenerator[Shown]:
 
                 async for shown in _again_and_again(read, arguments.watch):
                     yield shown
-
-
-def _plot(arguments: argparse.Namespace) -> int:
-    past = only_history(arguments.history, arguments.policy)
-    until = _until(arguments, past)
-    begin = arguments.begin(min(until, past.summary().end)) if arguments.begin else -math.inf
-    course = past.course(begin, until, _POINTS)
-    try:
-        arguments.plot.write_text(draw(past.policy, course), encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"can't write {arguments.plot}: {error.strerror}") from error
-    span = f"{written(course.times[0])} to {written(course.times[-1])} UTC"
-    print(f"wrote {arguments.plot}: {counted(len(course.times), 'cycle')} of {past.policy}, {span}")
-    for gap in course.damaged:
-        print(f"left out: {gap}")
-    return FINE
