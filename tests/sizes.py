@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 77_650,
+    "lines in */src": 76_450,
     "verbs": 32,
     "fields of BalancingPolicy.spec": 273,
     "bytes of README.md": 9_000,

@@ -66,7 +66,7 @@ def test_notes_say_what_to_do_next(offline: Runner, furnished: ControlPlane) -> 
     assert "after 180 s" in uninstall
     assert "trimtab restore -n messaging --stop-deployment trimtab --lease-name trimtab\n" in uninstall
     assert "helm uninstall trimtab -n messaging --no-hooks" in uninstall
-    kinds = ("memory", "proposal", "decisions", "shadow")
+    kinds = ("memory", "proposal", "decisions")
     for stays in (*(f"trimtab-{kind}-POLICY" for kind in kinds), BUDGET, "Lease trimtab"):
         assert stays in uninstall
     assert "--no-hooks" not in notes("--set", "restore.enabled=false")

@@ -85,7 +85,6 @@ UNWISE = {
         "AvgShedder makes no predictions: nothing is ever approved; set it to false",
     ),
     "paused": ({"paused": True}, "decides nothing until this is changed"),
-    "shadow-never-splits": ({**SPLIT, "mode": "Shadow"}, "follows the splits of others, and makes none"),
     "never-splits": ({**SPLIT, "limits": {**LIMITS, "maxSplitsPerCycle": 0}}, "never splits"),
     "known-defects": ({"shedder": {"type": "ThresholdShedder"}}, "2 known defects, first: The amount to shed"),
 }
@@ -156,16 +155,6 @@ TOGETHER = {
         ["overlapping-policies"],
     ),
     "other names": ([ours("a", brokers={"names": ["x"]}), ours("b", brokers={"names": ["y"]})], []),
-    "a shadow of the same brokers": (
-        [ours("a", brokers={"names": ["x"]}), ours("b", mode="Shadow", brokers={"names": ["x"]})],
-        [],
-    ),
-    "a shadow of others": (
-        [ours("a", brokers={"names": ["x"]}), ours("b", mode="Shadow", brokers={"names": ["x", "y"]})],
-        ["shadow-of-others"],
-    ),
-    "a third shadow": ([ours("a"), *(ours(name, mode="Shadow") for name in "bcd")], ["too-many-shadows"]),
-    "shadows of what is elsewhere": ([ours("a", mode="Shadow"), ours("b", mode="Shadow")], []),
     "one namespace cut twice": ([topic_namespace("a"), topic_namespace("b")], ["same-topic-namespace"]),
     "ranges across each other": (
         [bundle("a"), bundle("b", "0x20000000", "0x60000000")],

@@ -43,7 +43,7 @@ def told(text: str | dict[str, Any], folder: Path, capsys: Captured) -> dict[str
         ({"interval": 60}, "spec.interval", 'is 60: write a string, in quotes: "60s"'),
         ({"mode": "auto"}, "spec.mode", 'is "auto": write Auto'),
         ({"mode": "dry-run"}, "spec.mode", 'is "dry-run": write DryRun'),
-        ({"mode": "Automatic"}, "spec.mode", "must be one of DryRun, Approve, Auto, Shadow"),
+        ({"mode": "Automatic"}, "spec.mode", "must be one of DryRun, Approve, Auto"),
         ({"paused": "yes"}, "spec.paused", 'is "yes": write true or false: true, without quotes'),
         ({"paused": 0}, "spec.paused", "is 0: write true or false: false, without quotes"),
         ({"limits": {"maxMovesPerHour": "20"}}, "spec.limits.maxMovesPerHour", "a whole number: 20, without quotes"),

@@ -137,7 +137,6 @@ BOMBS: Mapping[str, list[bytes]] = {
     ],
     "found": [TARGETS["found"].seeds()[0].replace(b'"undone": [1800000000.0]', b'"undone": [' + HUGE.encode() + b"]")],
     "memory": [TARGETS["memory"].seeds()[0].replace(b'"epoch": 2', b'"epoch": Infinity'), b"[" * 100_000],
-    "shadow": [TARGETS["shadow"].seeds()[0].replace(b"60000.0", HUGE.encode())],
     "decisions": [b"[" * 100_000],
     "packed": [b"\x01" + zeros(), b"\x01" + base64.b64encode(gzip.compress(b"{}" * 50)[:-9] + bytes(9))],
     "quantity": [b"9" * 400 + b"s", b"9" * 5000 + b"h", b"9" * 400 + b"Ei"],

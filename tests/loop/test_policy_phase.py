@@ -16,9 +16,6 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "invalid edit": ({"invalid": "why", "ran": True}, Action.REPAIR, Reason.INVALID_POLICY),
     "invalid": ({"invalid": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "overlapping": ({"overlap": "why"}, Action.REPORT, Reason.INVALID_POLICY),
-    "misplaced": ({"misplaced": "why"}, Action.REPORT, Reason.INVALID_POLICY),
-    "accompanying": ({"alone": "why", "early": True}, Action.WAIT, Reason.NO_ACTING_POLICY),
-    "alone": ({"alone": "why"}, Action.REPORT, Reason.NO_ACTING_POLICY),
     "conflicting": ({"conflict": "why"}, Action.REPORT, Reason.INVALID_POLICY),
     "not synced": ({"stale": "why"}, Action.REPORT, Reason.STORE_NOT_SYNCED),
     "refused URL": ({"no_brokers": "x", "refused_url": "why"}, Action.REPORT, Reason.INVALID_POLICY),
@@ -29,7 +26,6 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "between cycles": ({"due": False}, Action.CONFIRM, None),
     "paused": ({"paused": True}, Action.REFUSE, Reason.PAUSED),
     "unknown brokers": ({"unknown_brokers": "why"}, Action.REFUSE, Reason.UNKNOWN_BROKER),
-    "shadow": ({"mode": Mode.SHADOW}, Action.SHOW, Reason.SHADOW),
     "dry run": ({"mode": Mode.DRY_RUN}, Action.SHOW, Reason.DRY_RUN),
     "approve": ({"mode": Mode.APPROVE}, Action.SHOW, Reason.NOT_APPROVED),
     "stood down": ({"contested": "why"}, Action.DRAIN, Reason.COMPETING_BALANCER),
@@ -40,11 +36,11 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
 }
 """By name of each phase: facts that bring it about, and what then happens."""
 
-OWN_TEXT = {"paused", "shadow", "dry run", "approve"}
+OWN_TEXT = {"paused", "dry run", "approve"}
 """Phases whose detail is the same for every policy."""
 
 
-QUALIFIED = {"invalid edit", "accompanying"}
+QUALIFIED = {"invalid edit"}
 """Phases that are a later one with one more fact."""
 
 

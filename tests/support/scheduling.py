@@ -22,7 +22,6 @@ SHARED: Mapping[str, frozenset[str]] = {
             "killed_split",
             "plan",
             "saved_plan",
-            "shadow",
             "why",
             "desired_owners",
         }

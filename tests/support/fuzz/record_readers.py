@@ -16,7 +16,6 @@ from trimtab_operator.pulsar.client.dynamic_config import FoundSettings
 from trimtab_operator.pulsar.own_balancer.restore import found_settings_store
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.state.shadow_state import SHADOW_FORMAT
 from trimtab_operator.state.strategy_state import STATE_FORMAT
 from trimtab_strategies.filters.isolation import IsolationRules
 from trimtab_strategies.filters.patterns import compiled, problem
@@ -151,34 +150,9 @@ def _memory() -> list[bytes]:
     return [json.dumps(memory).encode()]
 
 
-def read_shadow(data: bytes) -> None:
-    """The stored past of a shadow."""
-    state = SHADOW_FORMAT.read(_config_map({"shadow.json.gz": data.decode("utf-8", "replace")}))
-    state.comparison.verdict()
-    state.comparison.total.figures(state.comparison.total.shadow)
-
-
-def _shadow() -> list[bytes]:
-    sums = [60000.0, 60000.0, 1.0, 1.0, 1.0, 1, 0.0, 0.0, 0.0, 2, 0.0, 0.0, 0.0]
-    state = {
-        "version": 1,
-        "of": "ab",
-        "acting": "main",
-        "begun": "new",
-        "epoch": 1,
-        "since": NOW - 86400,
-        "last": NOW,
-        "before": sums,
-        "days": [[20831, sums], [20832, sums], [20833, sums]],
-        "displaced": {"a": {"t/n/0x00000000_0x80000000": None}},
-    }
-    return [json.dumps(state).encode()]
-
-
 FORMATS: tuple[tuple[str, StoredFormat[Any]], ...] = (
     ("proposal.json.gz", PROPOSALS),
     ("decisions.json.gz", DECISIONS),
-    ("shadow.json.gz", SHADOW_FORMAT),
 )
 
 
@@ -221,7 +195,6 @@ TARGETS = (
     Target("found", read_found, (UnreadableContentError,), _found),
     Target("decisions", read_decisions, (UnreadableContentError,), _decisions),
     Target("memory", read_memory, (UnreadableContentError,), _memory),
-    Target("shadow", read_shadow, (UnreadableContentError,), _shadow),
     Target(
         "packed",
         read_packed,

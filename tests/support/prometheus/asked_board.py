@@ -26,12 +26,6 @@ NEEDS_PULSAR = {
 """Panels that stay empty in the demo because it has no Pulsar, and what each needs. Their metrics must exist anyway."""
 
 NEEDS_TIME = {
-    "Is the shadow better?": "a policy in mode Shadow",
-    "Moves of shadow and acting policy": "a policy in mode Shadow",
-    "Clients cut by shadow and acting policy": "a policy in mode Shadow",
-    "How far apart with shadow and acting policy": "a policy in mode Shadow",
-    "Hot brokers with shadow and acting policy": "a policy in mode Shadow",
-    "Bundles that a shadow would have elsewhere": "a policy in mode Shadow",
     "Spent budgets of policies": "a policy with a budget",
     "Spent budgets of topic namespaces": "a topic namespace with a budget",
     "Pace of moves": "publish gaps that grow",

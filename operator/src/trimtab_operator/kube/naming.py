@@ -75,7 +75,7 @@ def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
 def policy_part(part: str, policy: str) -> str:
     """Name of the ConfigMap that holds one part of what the operator stores of the BalancingPolicy object `policy`.
 
-    part: ``memory`` (the strategy state), ``shadow`` (virtual owners), ``proposal`` or ``decisions``.
+    part: ``memory`` (the strategy state), ``proposal`` or ``decisions``.
     """
     return _slug(f"trimtab-{part}-{policy}", exact=True, longest=LONGEST)
 

@@ -1,4 +1,4 @@
-"""A confirmation round: what a reconcile does in every mode but Shadow, whether or not a cycle is due.
+"""A confirmation round: what a reconcile does in every mode, whether or not a cycle is due.
 
 It follows pending moves until their destination confirms them, withdraws those that were not confirmed in time, and
 repairs owners (`trimtab_operator.confirm` has the rules). It reports drains, and detects other clients that move the

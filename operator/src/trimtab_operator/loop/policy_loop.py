@@ -8,9 +8,6 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | invalid edit | the spec is invalid, and was valid before | report; repair with last valid settings | InvalidPolicy |
 | invalid | the spec is invalid | report | InvalidPolicy |
 | overlapping | an older policy has some of its brokers | report | InvalidPolicy |
-| misplaced | mode Shadow: two other shadows, or its brokers differ from the acting policy's | report | InvalidPolicy |
-| accompanying | mode Shadow: no policy to compare with, in the first seconds | wait | NoActingPolicy |
-| alone | mode Shadow: no policy to compare with | report | NoActingPolicy |
 | conflicting | the oldest policy names another Pulsar cluster | report | InvalidPolicy |
 | not synced | a store is not complete, or not fresh | report | StoreNotSynced |
 | refused URL | no Broker, and `--allow-url` refuses a URL of the policy | report | InvalidPolicy |
@@ -21,7 +18,6 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | between cycles | the next cycle is not due | confirm; refresh brokers | |
 | paused | paused by spec or annotation | confirm; report | Paused |
 | unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
-| shadow | mode Shadow | cycle that changes virtual owners; no confirmation round in this mode | Shadow |
 | dry run | mode DryRun | confirm; cycle that shows its plan | DryRun |
 | approve | mode Approve | confirm; cycle that offers its plan as a proposal | NotApproved |
 | stood down | a competing balancer undid too many moves | confirm; cycle that applies drains only | CompetingBalancer |
@@ -53,12 +49,10 @@ from trimtab_operator.loop.gates import RefusalReporter
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.loop.policy_phase import CYCLES, Action, PolicyFacts, PolicyPhase, facts_of, none_ready, phase_of
 from trimtab_operator.loop.schedule import Schedule
-from trimtab_operator.loop.shadow_cycle import ShadowRunner
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.proposals.approver import Approver
 from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
-from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.other_leaders import deposed_at, term_of
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
@@ -96,7 +90,6 @@ class PolicyLoop:
     confirmation: Confirmation = field(init=False)
     refusals: RefusalReporter = field(init=False)
     cycles: CycleRunner = field(init=False)
-    shadow: ShadowRunner = field(init=False)
     _begun: float | None = None
 
     def __post_init__(self) -> None:
@@ -128,7 +121,6 @@ class PolicyLoop:
             meanwhile=self._while_measuring,
             still_asks=self._still_asks,
         )
-        self.shadow = ShadowRunner(cluster, name, uid, publisher, self.refusals, self.memory, self._still_asks)
 
     async def run(self, stopped: asyncio.Event) -> None:
         """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish.
@@ -205,10 +197,6 @@ class PolicyLoop:
         if settings is None or phase.action in {Action.WAIT, Action.REPORT}:
             return
         run = await self._run(settings, afresh=phase.action in CYCLES)
-        if settings.mode is Mode.SHADOW:
-            await self._reconcile_shadow(run, policy, phase)
-            return
-        self.shadow.forget()
         if phase.action is Action.REPAIR:
             await self.confirmation.repair(run)
             return
@@ -235,12 +223,6 @@ class PolicyLoop:
             await self.confirmation.publisher.leader()
         return True
 
-    async def _reconcile_shadow(self, run: PolicyRun, policy: Mapping[str, Any], phase: PolicyPhase) -> None:
-        """A reconcile in mode Shadow: it answers commands, and runs its cycle. It confirms and repairs nothing."""
-        await self.confirmation.approver.attend(run, policy)
-        if phase.action in CYCLES:
-            await self._cycle(run, phase)
-
     def _phase(self, policy: Mapping[str, Any]) -> tuple[Settings | None, PolicyPhase]:
         """The settings to reconcile with (None: there are none), and the phase of the policy."""
         cluster = self.cluster
@@ -259,7 +241,7 @@ class PolicyLoop:
         if not facts.stale and self._early():  # discovery waits for the stores, too
             discovers = settings.pod_labels or settings.pulsar
             awaited = facts.no_brokers or none_ready(cluster, settings)
-            facts = replace(facts, discovering=awaited if discovers else "", early=bool(facts.alone))
+            facts = replace(facts, discovering=awaited if discovers else "")
         return settings, phase_of(facts)
 
     def _invalid(self, policy: Mapping[str, Any], text: str) -> tuple[Settings | None, PolicyPhase]:
@@ -276,10 +258,7 @@ class PolicyLoop:
         return (last if repairs else None), phase
 
     def _early(self) -> bool:
-        """Whether it is too early to report that no broker is ready, or that a shadow has no policy to compare with.
-
-        Discovery may still be finding pods, and loops start one by one.
-        """
+        """Whether it is too early to report that no broker is ready: discovery may still be finding pods."""
         if self._begun is None:
             self._begun = self.cluster.clock()
         return self.cluster.clock() - self._begun < DISCOVER_WITHIN
@@ -297,10 +276,9 @@ class PolicyLoop:
         beat, early = schedule.beat, self.cluster.clock() < schedule.beat
         schedule.next(settings.interval)
         schedule.generation = settings.generation
-        runner = self.shadow if settings.mode is Mode.SHADOW else self.cycles
         if phase.action is Action.REFUSE and phase.held is not None:
-            await runner.refuse(run, phase.held, self.cluster.now())
-        elif not await runner.cycle(run, early=early):
+            await self.cycles.refuse(run, phase.held, self.cluster.now())
+        elif not await self.cycles.cycle(run, early=early):
             schedule.beat = beat
             self._decide_at_once()
 
@@ -332,5 +310,4 @@ class PolicyLoop:
         except InvalidPolicyError:
             return False
         same = (now.generation, now.paused) == (settings.generation, settings.paused)
-        shares = self.cluster.policies.shares
-        return same and (self.name in shares.standing or bool(shares.beside.get(self.name)))
+        return same and self.name in self.cluster.policies.shares.standing

@@ -24,7 +24,7 @@ from trimtab_strategies.model import HeldBack, Reason, some
 
 
 class Action(Enum):
-    """What a reconcile does. The last five include a round of `loop.confirmation`, except in mode Shadow."""
+    """What a reconcile does. The last five include a round of `loop.confirmation`."""
 
     WAIT = "nothing"
     REPORT = "report the reason"
@@ -48,23 +48,19 @@ class PolicyFacts:
     """The facts that decide the phase. A text says what is wrong; it is empty when nothing is wrong.
 
     ran: whether the policy ran with valid settings before. refused_url, cut_off: why there is no Broker, if the
-    connection to the policy's servers is the cause. discovering: no broker is ready, and discovery may still
-    find one. early: whether it is too early to report `alone`, because loops of other policies may still have to start.
+    connection to the policy's servers is the cause. discovering: no broker is ready, and discovery may still find one.
     due: whether the next cycle is due. warm: whether the load sources are ready.
     """
 
     invalid: str = ""
     ran: bool = False
     overlap: str = ""
-    misplaced: str = ""
-    alone: str = ""
     conflict: str = ""
     stale: str = ""
     no_brokers: str = ""
     refused_url: str = ""
     cut_off: str = ""
     discovering: str = ""
-    early: bool = False
     warm: bool = True
     due: bool = True
     paused: bool = False
@@ -98,15 +94,11 @@ class PolicyPhase:
 _PAUSED = "spec.paused or the annotation trimtab.dev/paused is true"
 _NOT_APPROVED = "spec.mode is Approve: a person approves each proposal"
 _DRY_RUN = "spec.mode is DryRun"
-_SHADOW = "spec.mode is Shadow: its moves are virtual, and status.shadow compares them with what really happens"
 
 REFUSALS = (
     PhaseRow("invalid edit", lambda f: f.invalid if f.ran else "", Action.REPAIR, Reason.INVALID_POLICY),
     PhaseRow("invalid", lambda f: f.invalid, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("overlapping", lambda f: f.overlap, Action.REPORT, Reason.INVALID_POLICY),
-    PhaseRow("misplaced", lambda f: f.misplaced, Action.REPORT, Reason.INVALID_POLICY),
-    PhaseRow("accompanying", lambda f: f.alone if f.early else "", Action.WAIT, Reason.NO_ACTING_POLICY),
-    PhaseRow("alone", lambda f: f.alone, Action.REPORT, Reason.NO_ACTING_POLICY),
     PhaseRow("conflicting", lambda f: f.conflict, Action.REPORT, Reason.INVALID_POLICY),
     PhaseRow("not synced", lambda f: f.stale, Action.REPORT, Reason.STORE_NOT_SYNCED),
     PhaseRow("refused URL", lambda f: f.refused_url, Action.REPORT, Reason.INVALID_POLICY),
@@ -121,7 +113,6 @@ REFUSALS = (
 """Phases in which the policy makes no plan."""
 
 GATES = (
-    PhaseRow("shadow", lambda f: _SHADOW if f.mode is Mode.SHADOW else "", Action.SHOW, Reason.SHADOW),
     PhaseRow("dry run", lambda f: _DRY_RUN if f.mode is Mode.DRY_RUN else "", Action.SHOW, Reason.DRY_RUN),
     PhaseRow("approve", lambda f: _NOT_APPROVED if f.mode is Mode.APPROVE else "", Action.SHOW, Reason.NOT_APPROVED),
     PhaseRow("stood down", lambda f: f.contested, Action.DRAIN, Reason.COMPETING_BALANCER),
@@ -153,8 +144,6 @@ def facts_of(
     """The facts of a valid policy as they are now. state: None leaves out what only gates need."""
     facts = PolicyFacts(
         overlap=_overlap(cluster, settings.name),
-        misplaced=cluster.policies.shares.misplaced.get(settings.name, ""),
-        alone=_alone(cluster, settings.name),
         conflict=_conflict(cluster, settings.name),
         stale=cluster.stores.stale(),
         no_brokers=(no_brokers := _no_brokers(cluster, settings)),
@@ -189,13 +178,6 @@ def _overlap(cluster: ClusterState, policy: str) -> str:
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
     remedy = f"{overlap.older} is older and continues; give them spec.brokers that don't overlap, or delete one"
     return f"{names}: {remedy}"
-
-
-def _alone(cluster: ClusterState, policy: str) -> str:
-    """Why a policy in mode Shadow has nothing to be compared with."""
-    if cluster.policies.shares.beside.get(policy) != "":
-        return ""
-    return "no policy in another mode selects the same brokers, so there is nothing to compare with: create one"
 
 
 def _conflict(cluster: ClusterState, policy: str) -> str:

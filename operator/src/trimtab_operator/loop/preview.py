@@ -3,8 +3,6 @@
 It calls the functions of a cycle up to the gate, in the same order (see `loop.cycle`). It knows less than the operator:
 it does not connect to Pulsar, so it can't compare Prometheus with the brokers' own message rates. It also starts
 without the expected loads of recent splits.
-
-For a policy in mode Shadow it shows what the next cycle would do with the virtual bundles that the operator stored.
 """
 
 from __future__ import annotations
@@ -15,20 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab_operator.actuators import DryRunActuator
-from trimtab_operator.decide import Decided, decide_plan
+from trimtab_operator.decide import decide_plan
 from trimtab_operator.kube.client import POLICIES
 from trimtab_operator.loop.gates import Gate, gate, refused_by_guard
 from trimtab_operator.loop.policy_phase import REFUSED, facts_of, phase_of
-from trimtab_operator.loop.shadow_cycle import virtual_plan
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.observe.snapshot import Snapshot, observe
-from trimtab_operator.observe.virtual_cluster import VirtualCluster
 from trimtab_operator.proposals.executor import ValidationContext, obstacle
-from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
-from trimtab_operator.state.shadow_state import ShadowState, shadow_store
 from trimtab_operator.state.strategy_state import PolicyStateStore
 from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Plan
 from trimtab_strategies.protocols import Shedder
@@ -63,25 +57,12 @@ async def preview(
     Raises `NotFoundError` (no such policy), `InvalidPolicyError`, `SourceUnavailableError`, `TimeoutError` (the stores
     did not become complete) and `ApiError`.
     """
-    run, stored = await _policy_run(cluster, policy, instead)
+    run = await _policy_run(cluster, policy, instead)
     phase = phase_of(facts_of(cluster, run.settings, run.state))
     refused = phase.held if phase.action in REFUSED else None
     snapshot = await observe(cluster, run)
-    snapshot, decided = await _decided(cluster, snapshot, _shedding_by(shedder, run), stored)
-    plan = decided.decision.plan
+    plan = (await decide_plan(snapshot, _shedding_by(shedder, run))).decision.plan
     return Preview(run.settings, snapshot, plan, refused or refused_by_guard(plan), gate(cluster, run))
-
-
-async def _decided(
-    cluster: ClusterState, snapshot: Snapshot, run: PolicyRun, stored: ShadowState | None
-) -> tuple[Snapshot, Decided]:
-    """The decision of a cycle, and the snapshot that it was made from. stored: virtual owners of a shadow."""
-    settings = run.settings
-    if settings.mode is not Mode.SHADOW:
-        return snapshot, await decide_plan(snapshot, run)
-    of, acting = ("", "") if stored is None else (stored.of, stored.acting)
-    seen = VirtualCluster().see(snapshot, cluster.policies.samples[settings.name].ring, of, acting, stored)
-    return seen.snapshot, await virtual_plan(seen, run)
 
 
 def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
@@ -109,7 +90,7 @@ async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Map
 
 async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:
     """Measure the cluster of `policy` once, and decide nothing. Raises what `preview` raises."""
-    run, _ = await _policy_run(cluster, policy)
+    run = await _policy_run(cluster, policy)
     return (await observe(cluster, run)).load
 
 
@@ -134,17 +115,13 @@ async def _share_out(cluster: ClusterState, settings: Settings) -> None:
     cluster.share_out()
 
 
-async def _policy_run(
-    cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None
-) -> tuple[PolicyRun, ShadowState | None]:
-    """A run of the policy that writes nothing, and a shadow's stored state. Waits until the stores are complete."""
+async def _policy_run(cluster: ClusterState, policy: str, instead: Mapping[str, Any] | None = None) -> PolicyRun:
+    """A run of the policy that writes nothing. Waits until the stores are complete."""
     found = await cluster.api.get(POLICIES, cluster.namespace, policy) if instead is None else instead
     settings = Settings.of(found)
     await _synced(cluster)
     await _share_out(cluster, settings)
     uid = found["metadata"]["uid"]
     state = await PolicyStateStore(cluster.api, cluster.namespace, policy, uid).load()
-    shadows = shadow_store(cluster.api, cluster.namespace, policy, uid)
-    stored = await shadows.load() if settings.mode is Mode.SHADOW else None
     source = await SourceProvider(cluster, policy).source(settings)
-    return PolicyRun(settings, DryRunActuator(), source, state), stored
+    return PolicyRun(settings, DryRunActuator(), source, state)

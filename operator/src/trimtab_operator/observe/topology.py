@@ -207,7 +207,6 @@ def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bo
     """The records that a policy's decision is based on; none is copied. of_bundles: False leaves bundles out."""
     bundles, several = cluster.stores.bundles.items, len(cluster.policies.shares.standing) > 1
     spaces, selection = cluster.stores.topic_namespaces.items, settings.pair.selection
-    acting = cluster.acting(settings.name)
     brokers = list(cluster.brokers_of(settings.name).values())
     load_manager = selection.params.load_manager if selection is not None else ""
     return ClusterRecords(
@@ -215,7 +214,7 @@ def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bo
         bundles=[
             b
             for b in (bundles.values() if of_bundles else ())
-            if not (b.parent and unborn(b, bundles)) and (not several or cluster.caretaker(b) == acting)
+            if not (b.parent and unborn(b, bundles)) and (not several or cluster.caretaker(b) == settings.name)
         ],
         namespaces={r.name: r.full_name for r in spaces.values()},
         pending_moves=list(cluster.pending_moves.moving()),

@@ -74,7 +74,6 @@ class Command:
 
 _INSTEAD = {
     Mode.DRY_RUN: "set it to Approve, and approve what is proposed then",
-    Mode.SHADOW: "it moves nothing and proposes nothing; its comparison is in `trimtab status {policy} -n {namespace}`",
     Mode.AUTO: (
         "it moves by itself; `trimtab pause {policy} -n {namespace}` stops that immediately, and in mode Approve each "
         "proposal waits for a person"

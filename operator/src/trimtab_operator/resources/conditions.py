@@ -26,7 +26,6 @@ class PolicyCondition(StrEnum):
     COMPETING_BALANCER = "CompetingBalancer"
     LINKED = "Linked"
     PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
-    SHADOW_BETTER = "ShadowBetter"
 
 
 class BrokerCondition(StrEnum):
@@ -73,9 +72,6 @@ class ConditionReason(StrEnum):
     NOT_ASKED = "NotAsked"
     PULSAR_BALANCER_DISABLED = "PulsarBalancerDisabled"
     NOT_VERIFIED = "NotVerified"
-    BETTER = "Better"
-    NOT_BETTER = "NotBetter"
-    TOO_EARLY = "TooEarly"
     SERVING = "Serving"
     DRAINING = "Draining"
     ACCEPTED = "Accepted"

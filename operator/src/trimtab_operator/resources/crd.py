@@ -170,14 +170,6 @@ BALANCING_POLICY = Kind(
         Column("CPU Low", ".status.lastCycle.cpu.lowest", "number", description="CPU % of the least used broker"),
         Column("CPU High", ".status.lastCycle.cpu.highest", "number", description="CPU % of the most used broker"),
         Column("Last Cycle", ".status.lastCycle.time", "date"),
-        Column(
-            "Better",
-            ".status.shadow.better",
-            description="Whether this policy would be clearly better than the acting one (mode Shadow)",
-        ),
-        Column("Compared", ".status.shadow.since", "date", description="Time since the comparison began (mode Shadow)"),
-        Column("Shadow : Acting", ".status.shadow.summary", description="Figures of both policies (mode Shadow)"),
-        Column("Beside", ".status.shadow.policy", wide=True, description="The policy that acts (mode Shadow)"),
         Column("Proposal Id", ".status.proposal.id", wide=True),
         Column(
             "Done %",

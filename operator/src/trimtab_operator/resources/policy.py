@@ -12,7 +12,6 @@ from trimtab_operator.resources.common import Conditions, Name, Resource, Status
 from trimtab_operator.resources.policy_status import Approval, PredictionScore, Progress, ProposalStatus, UsageRange
 from trimtab_operator.resources.prometheus import BundleMetrics, PrometheusSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_operator.resources.strategy_unions import PlacementSpec, SelectionSpec, ShedderSpec, SplitterSpec
 from trimtab_strategies.params import Duration, DurationOrZero, seconds
 
@@ -23,7 +22,6 @@ class Mode(StrEnum):
     DRY_RUN = "DryRun"
     APPROVE = "Approve"
     AUTO = "Auto"
-    SHADOW = "Shadow"
 
 
 class BrokerSelector(Resource):
@@ -131,8 +129,7 @@ class BalancingPolicySpec(Resource):
 
     mode: Mode = Mode.DRY_RUN
     """`DryRun`: show the planned moves in status.proposal. `Approve`: show them, and move after the annotation
-    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`. `Shadow`: move nothing, and compare the
-    policy with the acting policy of the same brokers, in status.shadow."""
+    trimtab.dev/rebalance is set to `approve`. `Auto`: move within `limits`."""
     approval: Approval = Approval()
     """Mode Approve: how long a proposal waits, and which proposals need no person."""
     paused: bool = False
@@ -224,8 +221,7 @@ class BalancingPolicyStatus(Status):
     `CommandTaken` (result of the last annotation, for an hour). `CompetingBalancer`: another client reverts the
     policy's moves. `PulsarBalancerDisabled`, with `spec.pulsar`: whether Pulsar's own shedding and automatic split are
     off on every broker. `RightSized`: whether the number of brokers fits the load. `HistoryWritable`: whether the last
-    cycle was written to the history. `ShadowBetter`, in mode Shadow: whether the policy is better than the acting
-    policy, beyond noise."""
+    cycle was written to the history."""
     last_cycle: LastCycle | None = None
     """Result of the last cycle."""
     proposal: ProposalStatus | None = None
@@ -236,7 +232,5 @@ class BalancingPolicyStatus(Status):
     """Progress of the proposal that was approved last."""
     in_flight: Annotated[int, Field(ge=0)] = 0
     """Number of pending moves: started and not landed yet."""
-    shadow: ShadowComparison | None = None
-    """Mode Shadow: the policy compared with the acting policy."""
     budget: BudgetStatus | None = None
     """What was spent of `spec.budget` when the last cycle ended."""

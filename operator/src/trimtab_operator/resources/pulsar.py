@@ -83,4 +83,4 @@ class PulsarSpec(Resource):
     """Pulsar's own shedding and automatic split must be off while a policy in mode Auto or Approve moves bundles.
     `Verify`: while they are on, plans are only shown, except for drains, and the condition `PulsarBalancerDisabled`
     names the brokers. `SwitchOff`: the operator switches them off by dynamic configuration. It restores the former
-    values when the policy is deleted or its mode is DryRun or Shadow. `trimtab restore` does that, too."""
+    values when the policy is deleted or its mode is DryRun. `trimtab restore` does that, too."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.resources.policy import Mode
 from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, Prices, too_dear
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
@@ -67,7 +66,7 @@ async def without_budget(
     `admit`. Raises `ApiError`.
     """
     rules = rules_of(cluster, settings)
-    if rules.empty or settings.mode is Mode.SHADOW:
+    if rules.empty:
         cluster.budget.prices.pop(settings.name, None)
         return {}
     if rules.over_time:

@@ -282,14 +282,10 @@ class ClusterState:
         names = {policy["metadata"]["name"] for policy in policies if policy["spec"].get("pulsar")}
         return names <= {name for name, claim in self.policies.claims.items() if not claim.idle}
 
-    def acting(self, policy: str) -> str:
-        """The policy whose brokers and bundles `policy` measures: itself, or for a shadow the acting policy."""
-        return self.policies.shares.beside.get(policy, policy)
-
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
-        """The Broker objects of a policy, in the order of their names; for a shadow, those of the acting policy."""
-        found, acting = sorted(self.stores.brokers.items.items()), self.acting(policy)
-        return {name: broker for name, broker in found if self.policies.shares.policy_of.get(name) == acting}
+        """The Broker objects of a policy, in the order of their names."""
+        found, policy_of = sorted(self.stores.brokers.items.items()), self.policies.shares.policy_of
+        return {name: broker for name, broker in found if policy_of.get(name) == policy}
 
     def cares(self, policy: str, bundle: str) -> bool:
         """Whether a bundle belongs to a policy; a bundle that is gone belongs to the oldest policy."""

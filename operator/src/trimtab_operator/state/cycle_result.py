@@ -9,7 +9,6 @@ from typing import Any
 
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.resources.budget import BudgetStatus
-from trimtab_operator.state.shadow_state import ShadowReport
 from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
@@ -58,8 +57,6 @@ class CycleResult:
     """Hit counts by kind: number of cycles in a row in which a threshold was exceeded."""
     predictions: Predictions | None = None
     """How good the shedder's last predictions were; None: it makes none, or no plan was made."""
-    shadow: ShadowReport | None = None
-    """The comparison of a policy in mode Shadow with the acting policy; None in any other mode, or without a plan."""
     budget: BudgetStatus | None = None
     """What was spent of the policy's budget; None: it has none."""
     unwritten: str | None = None

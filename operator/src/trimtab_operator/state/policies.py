@@ -3,9 +3,6 @@
 Policies share no broker. Where two select the same one, the older policy continues and the younger one is refused: a
 second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
 with the policy that had it.
-
-A policy in mode Shadow has no brokers of its own. It measures the brokers of the acting policy that selects the same
-ones.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ class Claim:
     born: creation time of the policy, as text that sorts by time.
     idle: whether the policy is invalid and has not run since the operator started. The brokers that it selects still
     count as its own: a mistake in an older policy must not give them to a younger one that was refused.
-    shadow: whether its mode is Shadow.
     """
 
     policy: str
@@ -39,7 +35,6 @@ class Claim:
     names: Collection[str] | None = None
     labels: Mapping[str, str] | None = None
     idle: bool = False
-    shadow: bool = False
 
     @property
     def everything(self) -> bool:
@@ -65,26 +60,17 @@ class Overlap:
     brokers: tuple[str, ...]
 
 
-MOST_SHADOWS = 2
-"""Maximum number of policies in mode Shadow in one Kubernetes namespace. Each measures and decides like an acting
-policy."""
-
-
 @dataclass(frozen=True, slots=True)
 class Shares:
     """The brokers of each policy.
 
     standing: the policies that run, oldest first. refused: those that don't, each with the reason.
     policy_of: broker -> its policy, which may be idle.
-    beside: policy in mode Shadow -> the standing policy that it is compared with; empty while there is none.
-    misplaced: policy in mode Shadow that may not run -> the reason.
     """
 
     standing: tuple[str, ...] = ()
     refused: Mapping[str, Overlap] = field(default_factory=dict)
     policy_of: Mapping[str, str] = field(default_factory=dict)
-    beside: Mapping[str, str] = field(default_factory=dict)
-    misplaced: Mapping[str, str] = field(default_factory=dict)
     _allowed: dict[Isolation, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     def caretaker(self, bundle: BundleRecord, asked: NamespacePolicy | None = None) -> str:
@@ -116,8 +102,7 @@ class Shares:
 def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods: Mapping[str, PodRecord]) -> Shares:
     """Assign the brokers to the policies with these `claims`."""
     standing, refused, policy_of = list[Claim](), dict[str, Overlap](), dict[str, str]()
-    ordered = sorted(claims, key=lambda claim: (claim.born, claim.policy))
-    for claim in (one for one in ordered if not one.shadow):
+    for claim in sorted(claims, key=lambda claim: (claim.born, claim.policy)):
         selected = claim.selected(brokers, pods)
         if (overlap := _overlap(claim, selected, standing, policy_of)) is not None:
             refused[claim.policy] = overlap
@@ -126,42 +111,7 @@ def share_out(claims: Iterable[Claim], brokers: Mapping[str, BrokerRecord], pods
         policy_of.update(dict.fromkeys(selected, claim.policy))
     podless = [broker for broker in brokers.values() if broker.name not in policy_of and broker.pod not in pods]
     policy_of |= _left_over(podless, standing)
-    running = [claim for claim in standing if not claim.idle]
-    beside, misplaced = _shadows([one for one in ordered if one.shadow and not one.idle], running, brokers, pods)
-    return Shares(tuple(claim.policy for claim in running), refused, policy_of, beside, misplaced)
-
-
-def _shadows(
-    shadows: Sequence[Claim],
-    standing: Sequence[Claim],
-    brokers: Mapping[str, BrokerRecord],
-    pods: Mapping[str, PodRecord],
-) -> tuple[dict[str, str], dict[str, str]]:
-    """`Shares.beside` and `Shares.misplaced` of the policies in mode Shadow, oldest first."""
-    beside, misplaced = dict[str, str](), dict[str, str]()
-    of_standing = [(claim.policy, claim.selected(brokers, pods)) for claim in standing]
-    for claim in shadows:
-        selected = claim.selected(brokers, pods)
-        near = [(policy, others) for policy, others in of_standing if selected & others]
-        if len(beside) == MOST_SHADOWS:
-            first = " and ".join(beside)
-            misplaced[claim.policy] = (
-                f"this namespace has {MOST_SHADOWS} policies in mode Shadow already ({first}), and no more may run: "
-                "delete one, or wait for its verdict"
-            )
-        elif near and (other := selected ^ near[0][1]):
-            misplaced[claim.policy] = _unequal(near[0][0], sorted(other))
-        else:
-            beside[claim.policy] = near[0][0] if near else ""
-    return beside, misplaced
-
-
-def _unequal(policy: str, brokers: Sequence[str]) -> str:
-    named = f"{', '.join(brokers[:3])}{' and others' if len(brokers) > 3 else ''}"  # noqa: PLR2004  (enough to find them)
-    return (
-        f"a policy in mode Shadow must select the same brokers as the policy that acts, {policy}: only one of the two "
-        f"selects {named}; copy spec.brokers of {policy}"
-    )
+    return Shares(tuple(claim.policy for claim in standing if not claim.idle), refused, policy_of)
 
 
 def _overlap(

@@ -138,7 +138,7 @@ class Settings:
     @property
     def claim(self) -> Claim:
         """Which brokers the policy selects."""
-        return Claim(self.name, self.born, self.broker_names, self.pod_labels, shadow=self.mode is Mode.SHADOW)
+        return Claim(self.name, self.born, self.broker_names, self.pod_labels)
 
 
 def claim_of(policy: Mapping[str, Any]) -> Claim | None:
@@ -148,9 +148,8 @@ def claim_of(policy: Mapping[str, Any]) -> Claim | None:
         brokers = BrokerSelector.model_validate(spec.get("brokers") or {})
     except ValidationError:
         return None
-    shadow = spec.get("mode") == Mode.SHADOW
     born = meta.get("creationTimestamp", "")
-    return Claim(meta["name"], born, brokers.names, brokers.pod_labels, idle=True, shadow=shadow)
+    return Claim(meta["name"], born, brokers.names, brokers.pod_labels, idle=True)
 
 
 def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:

@@ -20,7 +20,6 @@ from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
 from trimtab_operator.state.sizing import sized
-from trimtab_operator.status.shadow import shadow_status, with_verdict
 from trimtab_strategies.model import (
     CPU,
     MEMORY,
@@ -143,7 +142,6 @@ def policy_status(result: CycleResult, previous: Mapping[str, Any], in_flight: i
     if result.plan is not None:
         status["predictions"] = _predictions(result)
         status["budget"] = None if result.budget is None else result.budget.model_dump(by_alias=True, mode="json")
-        status["shadow"] = None if result.shadow is None else shadow_status(result.shadow)
     return status
 
 
@@ -207,7 +205,6 @@ def conditions(result: CycleResult, previous: Sequence[Mapping[str, Any]]) -> li
     merged = [dict(condition) for condition in previous]
     for kind, status, reason, message in found:
         merged = set_condition(merged, kind, status, reason, shortened(message), result.generation, result.started)
-    merged = with_verdict(merged, result)
     return merged if result.sizing is None else sized(merged, result.sizing, result.generation, result.started)
 
 

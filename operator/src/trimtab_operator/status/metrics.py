@@ -15,10 +15,8 @@ from trimtab_operator.state.budget_prices import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import ChangeKind
-from trimtab_operator.state.shadow_state import ShadowReport
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_operator.status.conditions import cpu_range
-from trimtab_strategies.counterfactual.comparison import Better
 from trimtab_strategies.model import RATE_IN, RATE_OUT, RESOURCES, ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.protocols import Predictions
@@ -68,9 +66,6 @@ class PolicyMetrics:
     def cycle(self, result: CycleResult) -> None:
         """Record one cycle."""
         metrics, policy = self.cluster.metrics, self.policy
-        if result.shadow is not None:
-            self._shadow_cycle(result, result.shadow)
-            return
         metrics.cycles.labels(policy, str(result.outcome)).inc()
         for phase, value in result.seconds.items():
             metrics.cycle_seconds.labels(phase).observe(value)
@@ -85,8 +80,6 @@ class PolicyMetrics:
         if result.unwritten is not None:
             metrics.history_writable.labels(policy).set(float(not result.unwritten))
         self._state(result)
-        if result.plan is not None:
-            self._clear(metrics.of_shadows)
         self._plan(result.plan, result.load)
         self._load(result.load)
         wanted = 0 if result.sizing is None else result.sizing.wanted
@@ -102,34 +95,6 @@ class PolicyMetrics:
         pace = None if budget is None else budget.pace
         self._show(self.cluster.metrics.budget_spent, {(use.limit,): use.spent / use.bound for use in uses})
         self._show(self.cluster.metrics.move_pace, {} if pace is None else {(): float(pace)})
-
-    def _shadow_cycle(self, result: CycleResult, report: ShadowReport) -> None:
-        """Record a cycle of a shadow: that it ran, and the comparison. The acting policy records what was measured."""
-        metrics, policy = self.cluster.metrics, self.policy
-        self._clear(self._shown.keys() - {*metrics.of_shadows, metrics.policy_state})
-        metrics.cycles.labels(policy, str(result.outcome)).inc()
-        metrics.last_cycle.labels(policy).set(result.started)
-        if result.interval is not None:
-            metrics.interval.labels(policy).set(result.interval)
-        self._state(result)
-        total, verdict = report.comparison.total, report.comparison.verdict()
-        sides = {"acting": total.figures(total.acting), "shadow": total.figures(total.shadow)}
-        for gauge, figure in (
-            (metrics.shadow_moves, lambda found: float(found.moves)),
-            (metrics.shadow_cut, lambda found: found.cut / 100),
-            (metrics.shadow_range, lambda found: found.range / 100),
-            (metrics.shadow_hot, lambda found: 60 * found.hot),
-        ):
-            self._show(gauge, known(((side,), figure(found)) for side, found in sides.items()))
-        self._show(metrics.shadow_since, {(): report.comparison.since})
-        self._show(metrics.shadow_displaced, {(): float(report.displaced)})
-        decided = verdict.better is not Better.UNKNOWN
-        self._show(metrics.shadow_better, {(): float(verdict.better is Better.YES)} if decided else {})
-
-    def _clear(self, gauges: Iterable[Gauge]) -> None:
-        """Remove the policy's values of `gauges`."""
-        for gauge in tuple(gauges):
-            self._show(gauge, {})
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
         """Record the usage of the trusted brokers among `names`. The figures of the others may be anything, even 0.

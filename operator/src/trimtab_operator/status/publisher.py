@@ -79,7 +79,7 @@ class StatusPublisher:
         await self._policy_status(result)
         await self._split(result)
         await self._moved(result)
-        if result.plan is not None and result.shadow is None:
+        if result.plan is not None:
             weights = result.weights if result.refusal is None else None
             self.meter.usage(result.plan.brokers, result.plan.before, result.load)
             await self._broker_statuses(result.plan.brokers, trusted_only(result.plan.before, result.load), weights)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from math import nan
 from typing import cast
 
-from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
 
@@ -44,7 +44,6 @@ class Metrics(DescribedMetrics):
         self._of_policies()
         self._of_moves()
         self._of_proposals()
-        self._of_shadows()
         self._of_pulsar()
         self._of_stores()
         if process is None:
@@ -217,49 +216,6 @@ class Metrics(DescribedMetrics):
             "proposals_total",
             "Proposals by policy and event: Offered, Approved, Expired, Superseded, Refreshed, Stopped.",
             *("policy", "event"),
-        )
-
-    def _of_shadows(self) -> None:
-        both = ("policy", "side")
-        self.shadow_moves = self._gauge(
-            "shadow_moves",
-            "Moves since the comparison began, by policy in mode Shadow and side: acting, shadow.",
-            *both,
-        )
-        self.shadow_cut = self._gauge(
-            "shadow_cut_ratio", "Disconnects per client since the comparison began, by policy and side.", *both
-        )
-        self.shadow_range = self._gauge(
-            "shadow_range_ratio",
-            "Mean usage of the busiest minus the idlest broker since the comparison began, 0-1, by policy and side.",
-            *both,
-        )
-        self.shadow_hot = self._gauge(
-            "shadow_hot_seconds", "Broker-seconds above 85 % since the comparison began, by policy and side.", *both
-        )
-        self.shadow_since = self._gauge(
-            "shadow_since_timestamp_seconds", "When the comparison of a shadow began (epoch seconds).", "policy"
-        )
-        self.shadow_displaced = self._gauge(
-            "shadow_displaced_bundles", "Bundles that a shadow would have on another broker, by policy.", "policy"
-        )
-        self.shadow_better = self._gauge(
-            "shadow_better",
-            "1 when a shadow is better beyond noise, 0 when it is not; absent: too few days were compared.",
-            "policy",
-        )
-
-    @property
-    def of_shadows(self) -> tuple[Gauge, ...]:
-        """The gauges that only policies in mode Shadow have."""
-        return (
-            self.shadow_moves,
-            self.shadow_cut,
-            self.shadow_range,
-            self.shadow_hot,
-            self.shadow_since,
-            self.shadow_displaced,
-            self.shadow_better,
         )
 
     def _of_pulsar(self) -> None:

@@ -1,4 +1,4 @@
 """What brokers would have used if bundles had had other owners, and how two ways of balancing compare.
 
-Backtests and shadow policies use this package. It contains no strategy, and decides nothing.
+Backtests use this package. It contains no strategy, and decides nothing.
 """

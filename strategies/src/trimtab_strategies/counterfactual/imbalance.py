@@ -1,7 +1,4 @@
-"""How unevenly brokers are used, in points: percent of the limit of a broker's busiest resource.
-
-Backtests and shadow policies both use these functions, so their figures can be compared.
-"""
+"""How unevenly brokers are used, in points: percent of the limit of a broker's busiest resource."""
 
 from __future__ import annotations
 
@@ -31,13 +28,3 @@ def range_of(usage: FloatArray) -> float:
     """Points between the busiest and the idlest broker; NaN where fewer than two are known."""
     known = usage[np.isfinite(usage)]
     return float(np.ptp(known)) if len(known) > 1 else float("nan")
-
-
-def daily_cost(*, area: float, cut: float, hot: float, weight: float = 1.0) -> float:
-    """What a way of balancing costs, in points: area + weight x cut + hot / 5.
-
-    area: mean points between the busiest and the idlest broker. cut: percent of the clients that are disconnected in a
-    day. hot: broker-minutes above `HOT` in an hour. weight: cost of disconnecting 1 % of the clients each day, in
-    points.
-    """
-    return area + weight * cut + hot / 5

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, nan
-from typing import NamedTuple, Self
+from math import nan
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,6 @@ class OwnerChange(NamedTuple):
     bundle: str
     source: str
     destination: str
-
-
-class VirtualOwner(NamedTuple):
-    """The owner that a policy would have set. moved: epoch seconds of the bundle's last virtual move, NaN if never."""
-
-    broker: str
-    moved: float
 
 
 @dataclass
@@ -90,18 +83,6 @@ class VirtualOwners:
     brokers: dict[str, int] = field(default_factory=dict)
     _last: tuple[IntArray, IntArray, IntArray] | None = None  # the last `ids`, row of each broker, and result
 
-    @classmethod
-    def restored(cls, displaced: Mapping[str, VirtualOwner], load: ClusterLoad) -> Self:
-        """The real owners in `load`, except for `displaced` bundles. Bundles that no longer exist are left out."""
-        owners = cls()
-        owners.rows(load, real=True)
-        owners.ids = owners.ids.copy()
-        for name, owner in displaced.items():
-            if (row := load.bundles.index.get(name)) is not None:
-                owners.ids[row] = owners.brokers.setdefault(owner.broker, len(owners.brokers))
-                owners.moved[row] = owner.moved
-        return owners
-
     def rows(self, load: ClusterLoad, *, real: bool = False) -> IntArray:
         """(m,) row of each bundle's owner; -1 for a bundle of a broker that is gone or not ready.
 
@@ -155,18 +136,6 @@ class VirtualOwners:
             self.ids[row] = self.brokers[move.destination]
             if move.source:
                 self.moved[row] = load.now
-
-    def displaced(self, load: ClusterLoad) -> dict[str, VirtualOwner]:
-        """The bundles of `load` (the last cycle) whose virtual owner is a broker other than the real owner."""
-        then = np.append(numbers(load.brokers.names, self.brokers), -1)[load.bundles.owner]
-        brokers = list(self.brokers)
-        rows = np.flatnonzero((self.ids != then) & (self.ids >= 0))
-        owned = zip(rows.tolist(), self.ids[rows].tolist(), self.moved[rows].tolist(), strict=True)
-        return {
-            # `math.nan` is always the same object, so owners of bundles that never moved compare equal
-            self.names[row]: VirtualOwner(brokers[owner], moved if isfinite(moved) else nan)
-            for row, owner, moved in owned
-        }
 
 
 def _parents(names: Sequence[str], new: IntArray, before: Mapping[str, int]) -> dict[int, int]:

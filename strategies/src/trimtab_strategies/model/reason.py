@@ -72,8 +72,6 @@ class Reason(StrEnum):
     # why nothing moved: the guard
     PAUSED = "Paused"  # the policy is paused, by its spec or by an annotation
     DRY_RUN = "DryRun"  # the plan is shown, not carried out
-    SHADOW = "Shadow"  # the policy is a shadow: it moves bundles only virtually
-    NO_ACTING_POLICY = "NoActingPolicy"  # a shadow has no acting policy to be compared with
     NOT_APPROVED = "NotApproved"  # the plan is proposed, and not approved yet
     PINNED = "Pinned"  # a person pinned the bundle to its owner
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act automatically now

@@ -150,7 +150,6 @@ def _unmeasured(load: ClusterLoad) -> list[str]:
 _SHOWN_ONLY = {
     Mode.DRY_RUN: "proposes {moves} and makes none",
     Mode.APPROVE: "proposes {moves}, for approval",
-    Mode.SHADOW: "would make {moves}, and moves virtual bundles only",
 }
 """What a policy does with its plan in the modes that don't carry it out."""
 

@@ -15,7 +15,6 @@ from trimtab_operator.cli.tables import Grid, console, print_grid
 from trimtab_operator.proposals.model import Cost
 from trimtab_operator.resources.budget import BudgetStatus
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, PredictionScore, ProposalState
-from trimtab_operator.resources.shadow_status import ShadowComparison
 from trimtab_strategies.model import counted
 
 Data = Mapping[str, Any]
@@ -32,10 +31,9 @@ _KEPT = (
     "progress",
     "predictions",
     "budget",
-    "shadow",
 )
 
-_ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken", "ShadowBetter")
+_ALWAYS = ("Ready", "Valid", "DataTrusted", "Balanced", "Acting", "Led", "CommandTaken")
 """Conditions that are shown whenever the policy has them, in this order."""
 _TROUBLE = {"CompetingBalancer": "True", "RightSized": "False", "HistoryWritable": "False"}
 """Conditions that are shown when they have this status."""
@@ -106,13 +104,13 @@ def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
 
 def policy_grid(policies: Sequence[Data], *, everywhere: bool = False, wide: bool = False) -> Grid:
     """The table of `print_all`. everywhere: also the namespaces."""
-    names: tuple[str, ...] = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress", "Shadow : acting")
+    names: tuple[str, ...] = ("Policy", "Mode", "Ready", "Outcome", "Proposal", "Id", "Progress")
     names = (*(("Namespace",) if everywhere else ()), *names, *(("Shedder", "Placement", "CPU") if wide else ()))
     numbers = ("Moves", "In flight")
     rows = [_row(policy, everywhere=everywhere, wide=wide) for policy in policies]
     spare = ("Id", "Progress", "CPU", "Placement", "Shedder") if wide else ("Progress", "Id")
     grid = Grid("", (*names, *numbers), rows, numbers, spare)
-    return grid.without_empty("Proposal", "Id", "Progress", "Shadow : acting")
+    return grid.without_empty("Proposal", "Id", "Progress")
 
 
 def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
@@ -120,8 +118,7 @@ def _row(data: Data, *, everywhere: bool, wide: bool) -> tuple[str | Text, ...]:
     mode = f"{data['mode']} (paused)" if data["paused"] else data["mode"]
     outcome, state = (data["lastCycle"] or {}).get("outcome", ""), proposal.get("state") or ""
     percent = f"{progress['percent']} %" if progress else ""
-    compared = (data["shadow"] or {}).get("summary", "")
-    words = (data["policy"], mode, _ready(data), outcome, state, proposal.get("id") or "", percent, compared)
+    words = (data["policy"], mode, _ready(data), outcome, state, proposal.get("id") or "", percent)
     cpu = (data["lastCycle"] or {}).get("cpu")
     more = (data["shedder"], data["placement"], _range(cpu) if cpu else "-") if wide else ()
     figures = (str(proposal.get("total", 0)), str(data["inFlight"] or 0))
@@ -153,8 +150,6 @@ def print_one(data: Data, color: str = "auto") -> None:
             screen.print(Text(f"  {line}"))
     if budget := data["budget"]:
         print_budget(screen, BudgetStatus.model_validate(budget))
-    if compared := data["shadow"]:
-        _print_comparison(screen, ShadowComparison.model_validate(compared))
     if proposal := data["proposal"]:
         _print_proposal(screen, proposal)
     if progress := data["progress"]:
@@ -211,27 +206,6 @@ def print_budget(screen: Console, budget: BudgetStatus) -> None:
         screen.print(Text(f"  {text}"))
     if budget.pace is not None:
         screen.print(Text(f"  {counted(budget.pace, 'pending move')} at a time to the broker with the longest gaps"))
-
-
-def _print_comparison(screen: Console, compared: ShadowComparison) -> None:
-    """Print the figures of a shadow and of the acting policy."""
-    head = f"\nCompared with {compared.policy} since {compared.since} ({compared.hours:g} h; {compared.begun})"
-    screen.print(Text(head))
-    savings = "" if compared.savings is None else f", saves {compared.savings.mean:.1f} points a day"
-    savings += "" if compared.savings is None else f" ({compared.savings.lowest:.1f} to {compared.savings.highest:.1f})"
-    screen.print(Text(f"  better: {compared.better}{savings}"))
-    share = "" if compared.measured is None else f"; {compared.measured:g} % of the load was measured where it would be"
-    screen.print(Text(f"  {counted(compared.displaced, 'bundle')} would be on another broker{share}"))
-    rows = [
-        (name, str(one.moves), _figure(one.cut), _figure(one.range), _figure(one.hot_minutes))
-        for name, one in (("acting", compared.acting), ("shadow", compared.shadow))
-    ]
-    columns = ("Moves", "Cut %", "Range", "Hot min")
-    print_grid(screen, Grid("", ("Of", *columns), rows, columns))
-
-
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f}"
 
 
 def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:

@@ -8,8 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from trimtab_operator.cli.lint.files import At, Document, Finding, Found, Level
-from trimtab_operator.resources.policy import BrokerSelector, Mode
-from trimtab_operator.state.policies import MOST_SHADOWS
+from trimtab_operator.resources.policy import BrokerSelector
 from trimtab_strategies.filters.patterns import problem
 from trimtab_strategies.model import some
 
@@ -47,9 +46,7 @@ def object_findings(objects: Sequence[LintedObject]) -> Iterator[Finding]:
     spaces = [o for o in objects if o.kind == "TopicNamespace"]
     policies = [o for o in objects if o.kind == "BalancingPolicy"]
     yield from _twice(objects)
-    yield from _overlapping([policy for policy in policies if not _is_shadow(policy)])
-    for namespace in dict.fromkeys(policy.namespace for policy in policies):
-        yield from _shadows([policy for policy in policies if policy.namespace == namespace])
+    yield from _overlapping(policies)
     yield from _same_namespace(spaces)
     for space in spaces:
         yield from _patterns(space)
@@ -102,31 +99,6 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
         apart = any(labels.get(key, value) != value for key, value in first.pod_labels.items())
         return "" if apart else "the same pods as"
     return ""
-
-
-def _is_shadow(policy: LintedObject) -> bool:
-    return bool(policy.spec.get("mode") == Mode.SHADOW)
-
-
-def _shadows(policies: Sequence[LintedObject]) -> Iterator[Finding]:
-    """Findings on policies in mode Shadow. policies: those of one namespace.
-
-    The policy that a shadow is compared with may be in another file, so it may be missing here.
-    """
-    shadows, acting = ([one for one in policies if _is_shadow(one) is wanted] for wanted in (True, False))
-    for k, shadow in enumerate(shadows):
-        if k >= MOST_SHADOWS:
-            text = (
-                f"is Shadow, like {MOST_SHADOWS} other policies of the namespace: the operator would refuse the "
-                "third; leave one out"
-            )
-            yield shadow.found(Level.WARNING, "too-many-shadows", ("spec", "mode"), text)
-        brokers = shadow.spec.get("brokers")
-        if acting and all(one.spec.get("brokers") != brokers for one in acting):
-            names = ", ".join(str(one.document.data["metadata"]["name"]) for one in acting[:3])
-            text = f"differs from that of {names}: a shadow must select the brokers of an acting policy; copy them"
-            at: At = ("spec", "brokers") if brokers is not None else ("spec",)
-            yield shadow.found(Level.WARNING, "shadow-of-others", at, text)
 
 
 def _same_namespace(spaces: Sequence[LintedObject]) -> Iterator[Finding]:

@@ -59,7 +59,7 @@ class LintedPolicy:
     @property
     def acts(self) -> bool:
         """Whether the policy can move bundles, by itself or after approval."""
-        return self.spec.mode not in {Mode.DRY_RUN, Mode.SHADOW}
+        return self.spec.mode is not Mode.DRY_RUN
 
 
 Rule = Callable[[LintedPolicy], Iterator[Found]]
@@ -181,8 +181,7 @@ def _windows(policy: LintedPolicy) -> Iterator[Found]:
         yield _warn("never-open", at, "never allow it to act: each Allow is covered by a Deny")
     if policy.spec.mode is not Mode.AUTO and policy.spec.approval.auto is None:
         said = f"apply only to mode Auto and to approval.auto, and mode is {policy.spec.mode}"
-        when = "it never acts" if policy.spec.mode is Mode.SHADOW else "a person decides when"
-        yield _note("windows-without-auto", at, f"{said}: in this mode {when}")
+        yield _note("windows-without-auto", at, f"{said}: in this mode a person decides when")
     for k, window in enumerate(windows):
         if window.kind is WindowKind.ALLOW and seconds(window.duration) < 2 * seconds(policy.spec.interval):
             text = f"is {window.duration}, less than two intervals ({policy.spec.interval}): it may contain no cycle"
@@ -221,9 +220,6 @@ def _splits(policy: LintedPolicy) -> Iterator[Found]:
     if spec.split is None:
         return
     rule, _ = spec.split.chosen()
-    if spec.mode is Mode.SHADOW:
-        text = "has no effect in mode Shadow: a shadow follows the splits of others, and makes none"
-        yield _note("shadow-never-splits", ("spec", "split"), text)
     if spec.limits.max_splits_per_cycle == 0:
         yield _warn("never-splits", (*_LIMITS, "maxSplitsPerCycle"), f"is 0: {rule} never splits; leave one out")
     if rule == "WeightedSplitter" and spec.source.prometheus.hot_bundles == 0:

@@ -24,7 +24,6 @@ from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_operator.kube.records import BundleRecord, bundle_record, topic_namespace_record
-from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
 from trimtab_operator.state.hash_rings import examine
 from trimtab_strategies.model import Reason
@@ -82,13 +81,6 @@ async def _found(api: Api, namespace: str, name: str, broker: str, raw: Object |
     policies = [policy async for page in api.list(POLICIES, namespace) for policy in page.items]
     if not policies:
         raise CommandError(f"there is no BalancingPolicy in namespace {namespace}, so nothing is decided")
-    acting = [policy for policy in policies if policy["spec"].get("mode") != Mode.SHADOW]
-    if not acting:
-        raise CommandError(
-            f"namespace {namespace} has policies in mode Shadow only, which decide about virtual bundles: "
-            f"see them with trimtab status -n {namespace}"
-        )
-    policies = acting
     brokers = [found async for page in api.list(BROKERS, namespace) for found in page.items]
     policy, records = await _policy(api, namespace, policies, brokers, broker)
     facts = Facts(

@@ -152,13 +152,6 @@ SENTENCES: Mapping[Reason, Sentence] = {
         "the policy only shows what it would do (spec.mode is DryRun)",
         (f"let it act: {_set(mode='Auto')}", f"let it ask first: {_set(mode='Approve')}", _MOVE),
     ),
-    Reason.SHADOW: Sentence(
-        "the policy is a shadow, which moves virtual bundles only (spec.mode is Shadow)",
-        ("see how it compares: trimtab status {policy} -n {namespace}", _MOVE),
-    ),
-    Reason.NO_ACTING_POLICY: Sentence(
-        "no acting policy has the same brokers as this shadow", ("create one, or let this policy act: set its mode",)
-    ),
     Reason.NOT_APPROVED: Sentence(
         "it is proposed, and not approved yet",
         ("look at it: trimtab status {policy} -n {namespace}", "approve it: trimtab approve {policy} -n {namespace}"),

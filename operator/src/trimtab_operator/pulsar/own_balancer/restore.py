@@ -167,7 +167,7 @@ class BalancerRelease:
 def has_it_off(policy: Mapping[str, Any]) -> bool:
     """Whether a BalancingPolicy object (JSON) moves bundles, and allows Pulsar's own balancer to be switched off."""
     spec = policy.get("spec") or {}
-    moves = spec.get("mode", Mode.DRY_RUN) not in {Mode.DRY_RUN, Mode.SHADOW}
+    moves = spec.get("mode", Mode.DRY_RUN) != Mode.DRY_RUN
     allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF
     return moves and allowed and not policy["metadata"].get("deletionTimestamp")
 
