@@ -76,6 +76,16 @@ def test_a_short_outage_is_told_once_and_the_wait_goes_on(capsys: pytest.Capture
     ]
 
 
+def test_what_the_moves_wait_for_is_told_and_no_time_is_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = policy(1)
+    waits = "1 move held back: t-a: spec.budget.publishSecondsPerHour: 590 of 600 are spent, free at 12:59"
+    waiting["status"]["progress"] |= {"waits": waits, "inFlight": 0, "timeLeft": "3s"}
+
+    assert waited(_Cluster(waiting, waiting, policy(2), leases=[lease(time.time())])).taken
+
+    assert capsys.readouterr().err.splitlines() == [f"50 %: 1 of 2 landed, 0 in flight; {waits}"]
+
+
 @pytest.mark.parametrize("leases", [[], [lease(time.time() - 3600)]], ids=["no Lease", "an old Lease"])
 def test_a_wait_ends_when_no_operator_manages_the_policy_any_more(leases: list[dict[str, Any]]) -> None:
     outcome = waited(_Cluster(policy(1, cycle=time.time() - 3600), leases=leases))

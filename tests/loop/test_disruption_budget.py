@@ -187,6 +187,7 @@ def test_an_approved_move_keeps_its_place_until_the_budget_frees_it(run_policy: 
         await env.reconcile(after=3)
         assert "connectionsPercentPerHour of policy main is 10 %" in progress(env)["waits"]
         assert progress(env)["failed"] == 0
+        assert "timeLeft" not in progress(env), "the pace so far does not say how long it waits"
         assert moved(env) == 1
 
         await env.reconcile(after=HOUR)

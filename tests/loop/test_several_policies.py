@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from typing import Any
+
 import pytest
 
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from trimtab_operator.loop.gates import REMIND
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
+from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
@@ -157,6 +163,60 @@ def test_a_policy_that_is_edited_wrongly_still_gives_owners_to_its_bundles(run_p
         assert env.desired_owners()["new-bundle"] in {"a", "b"}
 
     run_policy(TWO_PAIRS, scenario, mode="DryRun", brokers=FIRST)
+
+
+class Away(StaticSource):
+    """Does not answer."""
+
+    def observe(self, topology: Topology, at: float) -> Future[Observation]:  # noqa: ARG002  (a protocol)
+        outcome: Future[Observation] = Future()
+        outcome.set_exception(SourceUnavailableError("connection refused"))
+        return outcome
+
+
+FAULTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a spec that can't be read": (NOWHERE, "InvalidPolicy: spec.windows.0.timeZone: "),
+    "a URL that is not allowed": ({"source": {"prometheus": {"url": "http://203.0.113.9"}}}, "InvalidPolicy: spec.sou"),
+    "a broker that does not exist": (
+        {"brokers": {"names": ["a", "ghost"]}},
+        "UnknownBroker: spec.brokers.names: no ",
+    ),
+    "a pause": ({"paused": True}, "Paused: spec.paused or "),
+    "a source that does not answer": ({}, "SourceUnavailable)"),
+}
+
+
+@pytest.mark.parametrize("ran", [False, True], ids=["from the start", "after it ran"])
+@pytest.mark.parametrize(("fault", "why"), FAULTS.values(), ids=FAULTS.keys())
+def test_the_younger_policy_says_why_the_older_one_that_keeps_its_brokers_does_not_run(
+    run_policy: RunPolicy, fault: dict[str, Any], why: str, *, ran: bool
+) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        second, working = env.add_policy("second", **eager()), env.source
+        if ran:
+            await env.cycle()
+            await second.reconcile()
+            assert "main is older and continues;" in env.message("Valid", "second")
+        env.source = working if fault else Away(TWO_PAIRS)
+        env.edit(**fault)
+        await env.cycle()
+        await second.reconcile()
+
+        env.clock += REMIND
+        await second.reconcile()
+        said = env.message("Valid", "second")
+        assert f"main is older and keeps them, although it does not run ({why}" in said
+        assert "; correct or delete main, or give them spec.brokers that don't overlap" in said
+        assert "continues" not in said
+
+        env.source = working
+        env.edit(windows=None, paused=None, brokers=FIRST, source={"prometheus": {"url": "http://prometheus:9090"}})
+        await env.cycle()
+        env.clock += REMIND
+        await second.reconcile()
+        assert "main is older and continues;" in env.message("Valid", "second")
+
+    run_policy(TWO_PAIRS, scenario, brokers=FIRST)
 
 
 def gauges(env: PolicyEnvironment) -> list[bytes]:

@@ -13,6 +13,9 @@ from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 
+APPROVES = {"trimtab.dev/rebalance": "approve"}
+HOT_BESIDE_ANOTHER = cluster(bundles={"a": [1] * 8, "b": [1], "c": [1] * 4}, a=0.9, b=0.1, c=0.5)
+
 
 # -- what withdraws a proposal --
 
@@ -107,7 +110,72 @@ def test_a_broker_that_is_lost_to_the_plan_supersedes_it(change: str, run_policy
     run_policy(HOT, scenario, **APPROVE)
 
 
+def emptied(env: PolicyEnvironment) -> set[str]:
+    """The brokers that the proposal empties."""
+    return {move["source"] for move in proposal(env)["moves"] if move["reason"] == "Drained"}
+
+
+def test_a_drain_replaces_a_proposal_that_knows_nothing_of_it(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
+        (move,) = {(move["source"], move["destination"]) for move in first["moves"]}
+        (drained,) = set(env.load.brokers.names) - set(move)
+        env.rest.patch(env.path("brokers", drained), {"spec": {"schedulable": False}})
+        ask(env, "approve", first["id"])
+
+        await env.reconcile(after=1)
+
+        assert moved(env) == {}
+        assert command(env)[0] == "False"
+        assert any(f"superseded: a drain of {drained} was requested since" in note for _, note in env.events())
+        assert (proposal(env)["state"], emptied(env)) == ("ProposalReady", {drained})
+
+        second = proposal(env)["id"]
+        env.restart()
+        await env.cycle()
+        assert (proposal(env)["state"], proposal(env)["id"]) == ("ProposalReady", second), "it stays on offer"
+
+    run_policy(HOT_BESIDE_ANOTHER, scenario, **APPROVE)
+
+
+def test_a_drain_that_moves_nothing_does_not_keep_other_proposals_away(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        for name, owner in env.owners().items():
+            if owner == "c":
+                env.rest.patch(env.path("bundles", name), {"spec": {"pinned": True}})
+        env.rest.patch(env.path("brokers", "c"), {"spec": {"schedulable": False}})
+        first = await offered(env)
+        await env.cycle()
+
+        assert emptied(env) == set()
+        assert (proposal(env)["state"], proposal(env)["id"]) == ("ProposalReady", first["id"])
+
+    run_policy(HOT_BESIDE_ANOTHER, scenario, **APPROVE)
+
+
 # -- what people ask for --
+
+
+@pytest.mark.parametrize("how", ["removes it", "replaces it"])
+def test_nothing_is_left_of_an_approval_that_another_person_takes_back(how: str, run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        first = await offered(env)
+        ask(env, "approve", first["id"], by="alice")
+        word = None if how == "removes it" else "stop"
+        notes = {"trimtab.dev/rebalance": word}  # as with kubectl annotate, which names no other annotation
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": notes}})
+        await env.reconcile(after=2)
+        assert annotations(env) == {}
+
+        if word is not None:
+            ask(env, "refresh")
+            await env.reconcile(after=2)
+            await env.cycle()
+        env.rest.patch(env.path("balancingpolicies", "main"), {"metadata": {"annotations": {**notes, **APPROVES}}})
+        await env.reconcile(after=2)
+        assert "approvedBy" not in progress(env), "not the person who had approved before"
+
+    run_policy(HOT, scenario, **APPROVE)
 
 
 def test_refresh_replaces_the_proposal_by_one_of_what_is_seen_now(run_policy: RunPolicy) -> None:

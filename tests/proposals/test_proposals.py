@@ -160,6 +160,25 @@ def test_the_rest_of_the_time_is_reported_at_the_pace_so_far(run_policy: RunPoli
     run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
 
 
+def test_a_pause_in_the_middle_is_said_and_no_time_is_promised(run_policy: RunPolicy) -> None:
+    async def scenario(env: PolicyEnvironment) -> None:
+        found = await approved(env)
+        env.edit(paused=True)
+        await env.land()
+        await env.reconcile(after=10)
+
+        left = found["total"] - 1
+        assert progress(env)["waits"] == f"{left} moves held back: the policy is paused"
+        assert "timeLeft" not in progress(env)
+
+        env.edit(paused=False)
+        await env.reconcile(after=10)
+        assert "waits" not in progress(env)
+        assert len(moved(env)) == 2
+
+    run_policy(HOT, scenario, **eager(maxMovesInFlight=1) | APPROVE)
+
+
 def test_the_next_plan_is_offered_once_the_last_one_is_done(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         first = await approved(env)

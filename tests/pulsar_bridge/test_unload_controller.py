@@ -50,6 +50,21 @@ def test_what_no_client_asks_for_lands_all_the_same(carry: Carry, extensible: bo
     carry(scenario, extensible=extensible, clients=False)
 
 
+def test_a_move_is_reported_from_the_broker_that_had_the_bundle(carry: Carry, caplog: pytest.LogCaptureFixture) -> None:
+    """The object may still name another owner, even the destination."""
+
+    async def scenario(c: Unloading) -> None:
+        name = c.of("b")[0]
+        c.fake.owners[c.full[name]] = c.ids["a"]
+        c.env.rest.patch(c.env.path("bundles", name), {"spec": {"pinned": True}})  # a new generation, to be confirmed
+        await until("it is told", lambda: c.landings)
+        assert [(landing.source, landing.destination) for landing in c.landings] == [("a", "b")]
+        assert f"bundle {name}: from a to b, " in caplog.text
+
+    caplog.set_level("INFO")
+    carry(scenario)
+
+
 def test_what_goes_elsewhere_is_unloaded_again(carry: Carry) -> None:
     async def scenario(c: Unloading) -> None:
         name = c.of("a")[0]

@@ -192,10 +192,15 @@ def test_a_namespace_created_anew_waits_for_the_end_of_the_old_bundles(run_polic
 def test_bundles_that_outlived_their_namespace_on_purpose_stay(run_policy: RunPolicy) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         await made(env, "t-new", bundles=2)
+        low, middle, high = "0x00000000", "0x40000000", "0x80000000"
+        env.rest.delete(env.path("bundles", f"t-new-{low}-{high}"))  # it was split
+        for lower, upper in ((low, middle), (middle, high)):
+            env.rest.create(env.path("bundles"), bundle(f"t-new-{lower}-{upper}", lower, upper, topicNamespace="t-new"))
         for name, found in env.bundles().items():  # as `kubectl delete --cascade=orphan` does
             if found["spec"]["topicNamespace"] == "t-new":
                 env.rest.patch(env.path("bundles", name), {"metadata": {"ownerReferences": None}})
         before = env.versions("bundles")
+        await env.seen()
         env.rest.delete(env.path("topicnamespaces", "t-new"))
         await made(env, "t-new", bundles=2)
 

@@ -169,6 +169,25 @@ def test_the_data_s_condition_says_what_is_wrong_with_whose_data() -> None:
     assert data_message(result(load=load, refusal=refusal)) == f"{refusal.detail}: {told}"
 
 
+def test_a_broker_that_never_started_needs_no_data_until_it_serves_something() -> None:
+    doubts = {"c": Doubt(Reason.NO_LOAD_DATA, "never measured")}
+
+    def told(bundles: int) -> tuple[tuple[str, str], str]:
+        load = cluster(
+            bundles={"a": [1], "b": [1], "c": [1] * bundles}, a=0.5, b=0.5, c=0.5, untrusted=["c"], lost=["c"]
+        )
+        load = replace(load, quality=DataQuality(doubts=doubts))
+        figures = np.where(np.arange(3)[:, np.newaxis] == 2, np.nan, np.full((3, 5), 50.0))
+        found = result(plan=Plan((), (), load.brokers.names, figures, figures), load=load)
+        balanced = next(c["message"] for c in conditions(found, []) if c["type"] == "Balanced")
+        assert ("CPU of c is unknown" in balanced) == bool(bundles)
+        return by_type(conditions(found, []))["DataTrusted"], data_message(found)
+
+    assert told(0) == (("True", "Trusted"), "2 brokers measured")
+    assert told(1)[0] == ("False", "Untrusted")
+    assert told(1)[1].startswith("c (never measured): ")
+
+
 def test_a_status_keeps_nothing_of_the_cycle_before() -> None:
     before = {"lastCycle": {"heldBack": {"NoBrokers": 2}, "phases": {"compute": 1.0}}}
 

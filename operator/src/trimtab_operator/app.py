@@ -39,6 +39,7 @@ from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover, left_behind
 from trimtab_operator.reconcile.hash_ring import RingStatus
 from trimtab_operator.reconcile.namespaces import Cutter, Examiner
+from trimtab_operator.reconcile.unreadable import UnreadableObjects
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
@@ -206,7 +207,7 @@ async def discover_once(cluster: ClusterState) -> None:
     policy_of = cluster.share_out().policy_of
     ids = _listed(cluster) if cluster.link.linked else None
     changes = discover(pods, brokers, selectors, cluster.now(), policy_of, forgotten=cluster.forgotten(), ids=ids)
-    for manifest in changes.create:
+    for manifest in [m for m in changes.create if m["metadata"]["name"] not in cluster.stores.brokers.unreadable]:
         try:
             await cluster.api.create(BROKERS, cluster.namespace, manifest)
         except ConflictError:
@@ -254,14 +255,19 @@ async def _forget(cluster: ClusterState, broker: BrokerRecord) -> None:
 
 
 async def examine_topic_namespaces(cluster: ClusterState) -> None:
-    """Cut TopicNamespaces into bundles, and update their conditions: those on their spec and on their hash ring."""
+    """Cut TopicNamespaces into bundles, and update their conditions: those on their spec and on their hash ring.
+
+    Also report objects that can't be read.
+    """
     cutter, examiner, rings = Cutter(cluster), Examiner(cluster), RingStatus(cluster)
+    unreadable = UnreadableObjects(cluster)
     while True:
         try:
             if not cluster.stores.stale():
                 await examiner.examine()
                 await rings.check()
                 await cutter.cut()
+                await unreadable.report()
         except ApiError as error:
             log.warning("examining topic namespaces: %s", error)
         await asyncio.sleep(EXAMINE_EVERY)

@@ -51,8 +51,9 @@ class Counters:
 class Store(Generic[T]):
     """All objects of `ref` in `namespace` that match `label_selector`, each converted to a record by `convert`.
 
-    Keys of `items` are object names, or ``namespace/name`` when `namespace` is empty (the whole cluster). The store
-    runs in one event loop. Records are replaced and never changed, so a thread may read a copy of `items`.
+    unreadable: the objects that can't be converted, and why. They are not in `items`. Keys of both are object names, or
+    ``namespace/name`` when `namespace` is empty (the whole cluster). The store runs in one event loop. Records are
+    replaced and never changed, so a thread may read a copy of `items`.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Store(Generic[T]):
         self._namespace = namespace
         self._label_selector = label_selector
         self._watch_seconds = watch_seconds
+        self.unreadable: dict[str, tuple[Mapping[str, Any], Exception]] = {}
         self._items: dict[str, T] = {}
         self._view = MappingProxyType(self._items)
         self._subscribers: list[Subscriber[T]] = []
@@ -126,7 +128,7 @@ class Store(Generic[T]):
                     await asyncio.sleep(0)
                     run = time.monotonic() + TURN
                 seen.add(self._take(raw))
-        for key in [key for key in self._items if key not in seen]:
+        for key in [key for key in (*self._items, *self.unreadable) if key not in seen]:
             self._drop(key)
         self._version = version
         self.counters.lists += 1
@@ -186,7 +188,9 @@ class Store(Generic[T]):
             self.counters.unreadable += 1
             log.warning("%s %s is left out, as it can't be read: %r", self.ref.kind, key, error)
             self._drop(key)
+            self.unreadable[key] = raw, error
             return key
+        self.unreadable.pop(key, None)
         old = self._items.get(key)
         if old != new:
             self._items[key] = new
@@ -194,6 +198,7 @@ class Store(Generic[T]):
         return key
 
     def _drop(self, key: str) -> None:
+        self.unreadable.pop(key, None)
         if (old := self._items.pop(key, None)) is not None:
             self._notify(old, None)
 

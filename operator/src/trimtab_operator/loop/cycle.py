@@ -240,4 +240,5 @@ def proposal_of(cluster: ClusterState, plan: Plan, snapshot: Snapshot, settings:
         made_at=snapshot.load.now,
         expires_after=settings.approval_expires_after,
         measured=cluster.move_costs(),
+        drained=snapshot.drains.drained,
     )

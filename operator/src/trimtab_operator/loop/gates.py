@@ -98,25 +98,26 @@ def gate(cluster: ClusterState, run: PolicyRun) -> Gate:
 class RefusalReporter:
     """Reports the refusals of one policy.
 
-    last: generation and reason of the last reported refusal. remind_at: when it is reported again, in seconds of the
-    cluster's clock.
+    last: generation and reason of the last reported refusal, and its text if the policy is invalid. remind_at: when it
+    is reported again, in seconds of the cluster's clock.
     """
 
     cluster: ClusterState
     publisher: StatusPublisher
     approver: Approver
-    last: tuple[int, Reason] | None = None
+    last: tuple[int, Reason, str] | None = None
     remind_at: float = 0.0
 
     async def report(self, refusal: HeldBack, generation: int) -> None:
         """Report `refusal` of the policy's `generation`. Raises `ApiError`."""
         clock = self.cluster.clock()
-        if self.last == (generation, refusal.reason) and clock < self.remind_at:
+        news = generation, refusal.reason, refusal.detail if refusal.reason is Reason.INVALID_POLICY else ""
+        if self.last == news and clock < self.remind_at:
             return
         await self.publisher.cycle(CycleResult(self.cluster.now(), {}, generation, refusal=refusal))
         if refusal.reason is Reason.INVALID_POLICY:
             await self.approver.bar(refusal, generation)
-        self.last, self.remind_at = (generation, refusal.reason), clock + REMIND
+        self.last, self.remind_at = news, clock + REMIND
 
     def clear(self) -> None:
         """Report the next refusal immediately, because a cycle has run since the last one."""

@@ -176,8 +176,22 @@ def _overlap(cluster: ClusterState, policy: str) -> str:
         return ""
     shown = some(overlap.brokers) if overlap.brokers else "the same brokers"
     names = f"policies {overlap.older} and {policy} would both balance {shown}"
+    if why := _standstill(cluster, overlap.older):
+        older = f"{overlap.older} is older and keeps them, although it does not run ({why})"
+        return f"{names}: {older}; correct or delete {overlap.older}, or give them spec.brokers that don't overlap"
     remedy = f"{overlap.older} is older and continues; give them spec.brokers that don't overlap, or delete one"
     return f"{names}: {remedy}"
+
+
+_TOLD = frozenset({Reason.INVALID_POLICY, Reason.UNKNOWN_BROKER, Reason.PAUSED, Reason.NO_BROKERS})
+"""Reasons whose texts hold no figures that change from second to second."""
+
+
+def _standstill(cluster: ClusterState, policy: str) -> str:
+    """Why a policy does not run, by its last reconcile or cycle; empty if it runs."""
+    if (refusal := cluster.policies.refusals.get(policy)) is None:
+        return ""
+    return f"{refusal.reason}: {refusal.detail}" if refusal.reason in _TOLD else str(refusal.reason)
 
 
 def _conflict(cluster: ClusterState, policy: str) -> str:

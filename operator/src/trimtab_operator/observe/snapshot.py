@@ -27,7 +27,7 @@ from trimtab_operator.state.settings import PolicyRun
 from trimtab_operator.state.splitting_bundles import with_expected
 from trimtab_pipeline.api import MeasuresPast, Topology
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
-from trimtab_strategies.model.cluster_load import FloatArray
+from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 from trimtab_strategies.planner.drain import NO_DRAINS, Drains
 
 
@@ -133,3 +133,9 @@ def trusted_only(figures: FloatArray, load: ClusterLoad | None) -> FloatArray:
         return figures
     trusted: FloatArray = np.where(load.brokers.trusted[:, np.newaxis], figures, np.nan)
     return trusted
+
+
+def absent(load: ClusterLoad) -> BoolArray:
+    """(n,) whether a broker does not run and serves nothing: its Broker was created before its pod, or outlived it."""
+    rows: BoolArray = ~load.brokers.ready & ~np.isin(np.arange(len(load.brokers)), load.bundles.owner)
+    return rows

@@ -3,13 +3,14 @@
 `attend` runs in every reconcile, `offer` after every cycle. `proposals.states` has the table of states and transitions,
 and `proposals.store` keeps the state.
 
-A waiting proposal is withdrawn when it expires, when the policy is edited, or when one of its brokers is gone, not
-ready, or no longer takes bundles. If a bundle has changed, only its own move fails, at the time it would be written.
+A waiting proposal is withdrawn when it expires, when the policy is edited, when a drain is requested, or when one of
+its brokers is gone, not ready, or no longer takes bundles. If a bundle has changed, only its own move fails, at the
+time it would be written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from trimtab_operator.kube.client import POLICIES, ConflictError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.proposals.automatic import BY_CRITERIA, Findings, failed_criterion
-from trimtab_operator.proposals.commands import Asked, Command, refusal, take_off
+from trimtab_operator.proposals.commands import Asked, Command, left_behind, refusal, take_off
 from trimtab_operator.proposals.executor import Executor
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution, Mark
@@ -31,13 +32,16 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.conditions import pulsar_balancer_active
 from trimtab_operator.status.publisher import StatusPublisher
-from trimtab_strategies.model import ClusterLoad, HeldBack, counted
+from trimtab_strategies.model import ClusterLoad, HeldBack, counted, some
 
 
-def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord]) -> str | None:
+def outdated(
+    proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRecord], draining: Collection[str] = ()
+) -> str | None:
     """Why a proposal is outdated; None while it is not.
 
-    generation: the policy's generation now. brokers: those that the policy selects.
+    generation: the policy's generation now. brokers: those that the policy selects. draining: those that are to be
+    emptied, and serve bundles.
     """
     if proposal.generation != generation:
         return "the policy was edited"
@@ -47,6 +51,8 @@ def outdated(proposal: Proposal, generation: int, brokers: Mapping[str, BrokerRe
             return f"broker {name} is {'gone' if broker is None else 'not ready'}"
         if name in proposal.destinations and not broker.schedulable:
             return f"broker {name} takes no bundles any more (spec.schedulable)"
+    if names := sorted(set(draining) - set(proposal.drained)):
+        return f"a drain of {some(names)} was requested since"
     return None
 
 
@@ -103,17 +109,23 @@ class Approver:
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> bool:
         """Take the command if there is one, and advance the execution.
 
-        Returns whether a person requested a new plan, which must follow immediately. policy: the object, as it was
-        read. Raises `ApiError`.
+        Returns whether a person requested a new plan or a drain, which must follow immediately. policy: the object, as
+        it was read. Raises `ApiError`.
         """
         self._generation = run.settings.generation
         await self._load()
         await self._follow_mode(run.settings, policy)
-        if run.settings.mode is Mode.APPROVE:
-            await self._withdraw(run.settings)
+        if self._executor is not None:
+            execution = self._executor.execution
+            waited, execution.paused = execution.waits, run.settings.paused
+            self._unreported |= execution.waits != waited
         decide = False
+        if run.settings.mode is Mode.APPROVE:
+            decide = await self._withdraw(run.settings)
         if Asked.of(policy) is not None:
-            decide = await self._take_command(run.settings)
+            decide |= await self._take_command(run.settings)
+        elif left_behind(policy):
+            await take_off(self.cluster.api, policy, None)
         # conditions of an older generation count as out of date, as in kubectl wait
         outdated_report = self._mode is Mode.APPROVE and self._reported_generation != self._generation
         if self._report_owed or outdated_report:
@@ -246,16 +258,18 @@ class Approver:
         elif before is Mode.APPROVE or ((policy.get("status") or {}).get("proposal") or {}).get("state"):
             await self._report()
 
-    async def _withdraw(self, settings: Settings) -> None:
-        """Withdraw a proposal that may no longer be approved."""
+    async def _withdraw(self, settings: Settings) -> bool:
+        """Withdraw a proposal that may no longer be approved. Returns whether a drain needs a new one at once."""
         proposal = self.standing.proposal
         if proposal is None:
-            return
+            return False
         brokers = self.cluster.brokers_of(self.policy)
-        if (why := outdated(proposal, settings.generation, brokers)) is not None:
+        draining = [name for name in self.cluster.departures(self.policy).drained if self.cluster.served.get(name)]
+        if (why := outdated(proposal, settings.generation, brokers, draining)) is not None:
             await self._pass(Event.SUPERSEDE, f"proposal {proposal.id} was superseded: {why}")
         elif self.cluster.now() >= proposal.expires_at:
             await self._pass(Event.EXPIRE, f"proposal {proposal.id} expired at {timestamp(proposal.expires_at)}")
+        return why is not None and bool(draining)
 
     # -- commands --
 
@@ -311,7 +325,7 @@ class Approver:
         execution, failed = executor.execution, set(executor.execution.failures)
         waited = execution.waits
         ended, written = await executor.follow(), 0
-        allowed = run.settings.mode is Mode.APPROVE and not run.settings.paused
+        allowed = run.settings.mode is Mode.APPROVE and not execution.paused
         if allowed and self.standing.state is ProposalState.REBALANCING:
             try:
                 await executor.advance(run, self._trusted)

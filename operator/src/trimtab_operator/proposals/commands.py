@@ -17,6 +17,8 @@ from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
 from trimtab_operator.state.settings import Settings
 
+_ANNOTATIONS = (REBALANCE_ANNOTATION, PROPOSAL_ANNOTATION, APPROVER_ANNOTATION)
+
 _TRIES = 4
 """Number of attempts to remove an annotation while the policy is being edited."""
 
@@ -42,16 +44,22 @@ class Asked:
         return cls(word, annotations.get(PROPOSAL_ANNOTATION, ""), annotations.get(APPROVER_ANNOTATION, ""))
 
 
-async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked) -> None:
+def left_behind(policy: Mapping[str, Any]) -> bool:
+    """Whether a policy has annotations of a command that a person removed: the next approval must not inherit them."""
+    annotations = policy["metadata"].get("annotations") or {}
+    return Asked.of(policy) is None and not annotations.keys().isdisjoint(_ANNOTATIONS)
+
+
+async def take_off(api: Api, policy: Mapping[str, Any], asked: Asked | None) -> None:
     """Remove the annotations, unless another command was written meanwhile. Raises `ApiError`.
 
-    policy: the object as it was read.
+    policy: the object as it was read. asked: the command; None: there is none.
     """
     namespace, name = policy["metadata"]["namespace"], policy["metadata"]["name"]
     for _ in range(_TRIES):
         if Asked.of(policy) != asked:
             return
-        gone = dict.fromkeys((REBALANCE_ANNOTATION, PROPOSAL_ANNOTATION, APPROVER_ANNOTATION))
+        gone = dict.fromkeys(_ANNOTATIONS)
         meta = {"resourceVersion": policy["metadata"]["resourceVersion"], "annotations": gone}
         try:
             await api.patch(POLICIES, namespace, name, {"metadata": meta})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields as dataclass_fields, replace
 from functools import cached_property
 from typing import Any, Self
@@ -92,7 +92,7 @@ Percents = tuple[tuple[float | None, ...], ...]
 
 
 _LATEST = 253_402_300_800.0  # epoch seconds of the year 10000
-_PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after")
+_PLAIN = ("id", "generation", "made_at", "expires_at", "names", "brokers", "before", "after", "drained")
 """Fields that are stored as they are."""
 
 
@@ -103,6 +103,7 @@ class Proposal:
     id: eight hex digits of a hash of `generation`, `made_at`, and the moves and splits.
     generation: the policy's generation. made_at, expires_at: epoch seconds.
     moves, splits: they name bundles as Pulsar spells them. names: the names of their Bundle objects, moves first.
+    drained: brokers that were to be emptied when it was made.
     """
 
     id: str
@@ -116,6 +117,7 @@ class Proposal:
     before: Percents
     after: Percents
     cost: Cost
+    drained: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -128,6 +130,7 @@ class Proposal:
         made_at: float,
         expires_after: float = math.inf,
         measured: Measured | None = None,
+        drained: Collection[str] = (),
     ) -> Self:
         """The proposal of `plan`, which was made from `load`.
 
@@ -148,6 +151,7 @@ class Proposal:
             before=_percents(trusted_only(plan.before, load)),
             after=_percents(trusted_only(plan.after, load)),
             cost=cost(touched, load, measured),
+            drained=tuple(sorted(drained)),
         )
         return replace(made, id=made.digest)
 

@@ -45,7 +45,8 @@ class Execution:
 
     marks: one per row. failures: the reasons by row. finished: epoch seconds at which the last move ended, None before.
     stopped: no further move is written. by: the user or the criteria that approved it; empty if that is not known.
-    held: row -> why a disruption budget does not allow this waiting move in this round.
+    held: row -> why a disruption budget does not allow this waiting move in this round. paused: whether no move is
+    written because the policy is paused.
     """
 
     proposal: Proposal
@@ -56,6 +57,7 @@ class Execution:
     finished: float | None = None
     by: str = ""
     held: dict[int, HeldBack] = field(default_factory=dict)
+    paused: bool = False
     counts: Counter[Mark] = field(init=False)
     _open: dict[int, str] = field(init=False)
     _next: int = 0
@@ -218,12 +220,16 @@ class Execution:
 
     @property
     def waits(self) -> str | None:
-        """How many moves wait for a disruption budget, and why the first one does; None if none does."""
-        held = {} if self.stopped else self.held
-        if not held:
+        """How many moves wait for a disruption budget or for the end of a pause, and why; None if none does."""
+        left = self.counts[Mark.WAITING]
+        if self.stopped or not left:
             return None
-        why = held[min(held)]
-        return f"{counted(len(held), 'move')} held back: {why.subject}: {why.detail}"[:MOST_OF_A_WAIT]
+        if self.paused:
+            return f"{counted(left, 'move')} held back: the policy is paused"
+        if not self.held:
+            return None
+        why = self.held[min(self.held)]
+        return f"{counted(len(self.held), 'move')} held back: {why.subject}: {why.detail}"[:MOST_OF_A_WAIT]
 
     def _shown_failure(self, row: int) -> dict[str, Any]:
         moves, why = self.proposal.moves, self.failures[row]
@@ -235,10 +241,11 @@ class Execution:
         }
 
     def time_left(self, now: float) -> float | None:
-        """Seconds until the end at the pace so far; None before the first move ended, and after the last."""
+        """Seconds until the end at the pace so far; None before the first move ended, after the last, and while any
+        waits: the pace so far does not say how long."""
         done = self.counts[Mark.LANDED] + self.counts[Mark.FAILED]
         left = self.in_flight if self.stopped else len(self.marks) - done
-        if not done or self.ended or now <= self.started:
+        if not done or self.ended or self.waits or now <= self.started:
             return None
         return (now - self.started) / done * left
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from pydantic import ValidationError
+
 from trimtab_operator.actuators import WRITERS
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import (
@@ -30,9 +32,11 @@ from trimtab_operator.kube.conditions import Condition, condition_of, set_condit
 from trimtab_operator.kube.naming import bundle_manifest, bundle_name
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord, bundle_record
 from trimtab_operator.observe.topology import policies, traits
+from trimtab_operator.resources.common import problems_of
 from trimtab_operator.resources.conditions import ConditionReason, TopicNamespaceCondition
 from trimtab_operator.resources.topic_namespace import MIRRORED, Readiness, TopicNamespaceSpec
 from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.hash_rings import examine
 from trimtab_operator.status.conditions import shortened
 from trimtab_strategies.filters import isolation_problems
 from trimtab_strategies.hash_ring import default_boundaries
@@ -74,13 +78,13 @@ class Cutter:
         for record in [r for r in waiting if r.uid not in self._not_before]:
             self._not_before[record.uid] = cluster.clock() + TRY_AGAIN
             try:
-                if await cut(cluster, record) is Readiness.ALREADY_CUT:
+                if await cut(cluster, record) == Readiness.ALREADY_CUT:
                     self._not_before[record.uid] = cluster.clock() + LOOK_AGAIN
             except (RefusedError, ConflictError, NotFoundError) as error:  # concerns this object only
                 log.warning("topic namespace %s is not cut into bundles yet: %s", record.name, error)
 
 
-async def cut(cluster: ClusterState, record: TopicNamespaceRecord) -> Readiness:
+async def cut(cluster: ClusterState, record: TopicNamespaceRecord) -> str:
     """Create the first bundles of a TopicNamespace, and write its status. Returns the reason of its condition `Ready`.
 
     Later only splits change the bundles. After an interruption, the next call creates the missing bundles. None are
@@ -94,21 +98,30 @@ async def cut(cluster: ClusterState, record: TopicNamespaceRecord) -> Readiness:
         raise ApiUnavailableError(f"{record.name}: a policy with spec.pulsar does not run yet: Pulsar may have it")
     if cluster.link.linked:
         return Readiness.FOUND
-    tenant, name = record.full_name.split("/")
-    bundles = first_bundles(record.name, record.uid, TopicNamespaceSpec(tenant=tenant, name=name, bundles=record.asked))
+    ready = await _made(cluster, record)
+    if ready != condition_of(record.conditions, TopicNamespaceCondition.READY)[:3]:
+        count = record.asked if ready[1] == Readiness.CUT else 0
+        await write_ready(cluster, record, ready, bundles=count, observedGeneration=record.generation)
+    return ready[1]
+
+
+async def _made(cluster: ClusterState, record: TopicNamespaceRecord) -> tuple[str, str, str]:
+    """Create the bundles, if possible. Returns status, reason and message of the condition `Ready`."""
+    tenant, _, name = record.full_name.partition("/")
+    try:
+        spec = TopicNamespaceSpec(tenant=tenant, name=name, bundles=record.asked)
+    except ValidationError as error:  # an older CRD allowed it
+        told = f"{problems_of(error)}; delete it, and create it with a valid spec"
+        return "False", str(ConditionReason.INVALID_SPEC), shortened(told)
+    bundles = first_bundles(record.name, record.uid, spec)
     others, old = await _holders(cluster, record, bundles)
     if others:
-        text = f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one of the two"
-        ready = ("False", Readiness.ALREADY_CUT, text)
-    elif old:
-        text = f"{some(old, 3)} belong to a TopicNamespace of this name that was deleted: waits until Kubernetes has"
-        ready = ("False", Readiness.OLD_BUNDLES, f"{text} removed them")
-    else:
-        ready = ("True", Readiness.CUT, f"cut into {len(bundles)} bundles")
-    if ready != condition_of(record.conditions, TopicNamespaceCondition.READY)[:3]:
-        body = {"bundles": len(bundles) if ready[1] is Readiness.CUT else 0, "observedGeneration": record.generation}
-        await write_ready(cluster, record, ready, **body)
-    return ready[1]
+        told = f"its bundles belong to the TopicNamespace {', '.join(others)}: delete one of the two"
+        return "False", str(Readiness.ALREADY_CUT), told
+    if old:
+        told = f"{some(old, 3)} belong to a TopicNamespace of this name that was deleted"
+        return "False", str(Readiness.OLD_BUNDLES), f"{told}: waits until Kubernetes has removed them"
+    return "True", str(Readiness.CUT), f"cut into {len(bundles)} bundles"
 
 
 def _settled(cluster: ClusterState, record: TopicNamespaceRecord) -> bool:
@@ -129,6 +142,8 @@ async def _holders(
         return [first], []
     if old := [b.name for b in cluster.rings.members(record.name).values() if b.controller not in {"", record.uid}]:
         return [], sorted(old)
+    if examine(cluster.rings.members(record.name)).whole:  # such as bundles that outlived their namespace on purpose
+        return [], []
     found = await at_most(WRITERS, lambda manifest: _existing(cluster, manifest), bundles)
     foreign = [b for b in found if b.controller != record.uid and (b.controller or b.topic_namespace != record.name)]
     spaces = cluster.stores.topic_namespaces.items

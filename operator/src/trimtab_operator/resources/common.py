@@ -6,7 +6,8 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from trimtab_strategies.params import Duration, YamlModel, seconds
 
@@ -24,6 +25,16 @@ class Resource(YamlModel):
     """
 
     model_config = ConfigDict(allow_inf_nan=True)
+
+
+def problems_of(error: ValidationError) -> str:
+    """What is wrong with a spec: each field, and its value."""
+    return "; ".join(f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}{_given(e)}" for e in error.errors())
+
+
+def _given(problem: ErrorDetails) -> str:
+    """The refused value; empty for the URL parameters of a query, which no text shows."""
+    return "" if "parameters" in problem["loc"] else f" (got {problem['input']!r:.80})"
 
 
 class Status(Resource):

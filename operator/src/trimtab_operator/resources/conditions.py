@@ -58,6 +58,7 @@ class ConditionReason(StrEnum):
 
     CYCLED = "Cycled"
     VALID = "Valid"
+    INVALID_SPEC = "InvalidSpec"
     TRUSTED = "Trusted"
     ACTING = "Acting"
     ELECTED = "Elected"

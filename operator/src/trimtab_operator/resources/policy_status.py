@@ -213,9 +213,10 @@ class Progress(Status):
     percent: Annotated[int, Field(ge=0, le=100)] = 0
     """Percent of moves that have ended."""
     time_left: Annotated[str, Field(max_length=16)] | None = None
-    """Estimated time for the rest, at the pace so far. Absent if unknown."""
+    """Estimated time for the rest, at the pace so far. Absent if unknown, and while moves wait."""
     waits: Annotated[str, Field(max_length=1024)] | None = None
-    """Number of moves that a disruption budget holds back, and why the first one waits. Absent if there are none."""
+    """Number of moves that a disruption budget holds back, and why the first one waits; or that the policy is paused.
+    Absent if no move waits."""
     failures: Annotated[list[FailedMove], Field(max_length=20)] = Field(default_factory=list)
     """The first 20 failed moves."""
 

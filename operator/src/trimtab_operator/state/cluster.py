@@ -39,7 +39,7 @@ from trimtab_operator.state.splitting_bundles import (
 )
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources
-from trimtab_strategies.model import ClusterLoad, Split
+from trimtab_strategies.model import ClusterLoad, HeldBack, Split
 from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
 
 FRESH_FOR = 120.0
@@ -99,6 +99,7 @@ class PolicyTable:
 
     settings: those of the policies that may run. claims: the brokers that each policy selects. shares: which policy has
     which brokers, by the last `ClusterState.share_out`. wakers: set to start a policy's next reconcile immediately.
+    refusals: why each policy does not run, by its last cycle or reconcile; None: it runs.
     sizings: advice on the number of brokers. topics: those that the last cycle measured. samples: those of the last
     minutes. leaders: who else leads, as the policy's status tells. former: who led before our term, or empty.
     """
@@ -107,6 +108,7 @@ class PolicyTable:
     claims: dict[str, Claim] = field(default_factory=dict)
     shares: Shares = field(default_factory=Shares)
     wakers: dict[str, asyncio.Event] = field(default_factory=dict)
+    refusals: dict[str, HeldBack | None] = field(default_factory=dict)
     sizings: dict[str, Sizing] = field(default_factory=dict)
     topics: dict[str, KnownTopics] = field(default_factory=dict)
     samples: dict[str, KeptSamples] = field(default_factory=dict)
@@ -224,7 +226,7 @@ class ClusterState:
             self.served.setdefault(after, set()).add(new.name)
 
     def _broker_changed(self, old: BrokerRecord | None, new: BrokerRecord | None) -> None:
-        if (old is not None and old.ready) != (new is not None and new.ready):
+        if _takes_bundles(old) != _takes_bundles(new):
             self.wake()
 
     def _pod_changed(self, old: PodRecord | None, new: PodRecord | None) -> None:
@@ -255,8 +257,9 @@ class ClusterState:
         table = self.policies
         if (kept := table.samples.get(policy)) is not None:
             kept.close()
-        for known in (table.settings, table.sizings, table.claims, table.topics, table.samples, table.leaders):
+        for known in (table.settings, table.refusals, table.sizings, table.claims, table.topics, table.samples):
             known.pop(policy, None)
+        table.leaders.pop(policy, None)
         self.metrics.forget_policy(policy)
         self.share_out()
 
@@ -279,7 +282,7 @@ class ClusterState:
         if self.link.linked:
             return True
         policies = [policy async for page in self.api.list(POLICIES, self.namespace) for policy in page.items]
-        names = {policy["metadata"]["name"] for policy in policies if policy["spec"].get("pulsar")}
+        names = {policy["metadata"]["name"] for policy in policies if (policy.get("spec") or {}).get("pulsar")}
         return names <= {name for name, claim in self.policies.claims.items() if not claim.idle}
 
     def brokers_of(self, policy: str) -> dict[str, BrokerRecord]:
@@ -354,3 +357,7 @@ class ClusterState:
         for name in self.care:
             if (bundle := self.stores.bundles.items.get(name)) is not None and bundle.owner:
                 yield bundle.owner
+
+
+def _takes_bundles(broker: BrokerRecord | None) -> tuple[bool, bool]:
+    return (False, False) if broker is None else (broker.ready, broker.schedulable)

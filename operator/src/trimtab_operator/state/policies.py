@@ -1,8 +1,9 @@
 """Assigns brokers, and with them bundles, to policies when several policies run in one namespace. Pure: no I/O.
 
-Policies share no broker. Where two select the same one, the older policy continues and the younger one is refused: a
-second policy must not stop the balancing of a cluster. A broker that no selector finds any more (its pod is gone) stays
-with the policy that had it.
+Policies share no broker. Where two select the same one, the older policy keeps it and the younger one is refused: a
+second policy must not stop the balancing of a cluster. That is so even while the older policy can't run, because a
+mistake in it must not start another policy. The younger one then says why the older one does not run. A broker that no
+selector finds any more (its pod is gone) stays with the policy that had it.
 """
 
 from __future__ import annotations

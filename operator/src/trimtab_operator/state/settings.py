@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from trimtab_operator.actuators import Actuator
 from trimtab_operator.resources.budget import PolicyBudget
-from trimtab_operator.resources.common import Window
+from trimtab_operator.resources.common import Window, problems_of
 from trimtab_operator.resources.policy import BalancingPolicySpec, BrokerSelector, Mode
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, AutoApproval
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
@@ -156,13 +155,7 @@ def _validated(spec: Mapping[str, Any]) -> BalancingPolicySpec:
     try:
         return BalancingPolicySpec.model_validate(spec)
     except ValidationError as error:
-        problems = (f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}{_given(e)}" for e in error.errors())
-        raise InvalidPolicyError("; ".join(problems)) from error
-
-
-def _given(problem: ErrorDetails) -> str:
-    """The refused value; empty for the URL parameters of a query, which no text shows."""
-    return "" if "parameters" in problem["loc"] else f" (got {problem['input']!r:.80})"
+        raise InvalidPolicyError(problems_of(error)) from error
 
 
 def _broker_interval(spec: BalancingPolicySpec) -> float:

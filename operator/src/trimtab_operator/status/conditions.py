@@ -13,7 +13,7 @@ import numpy as np
 
 from trimtab_operator.kube.conditions import Condition, epoch, set_condition, timestamp
 from trimtab_operator.observe.limits import limit_lines
-from trimtab_operator.observe.snapshot import trusted_only
+from trimtab_operator.observe.snapshot import absent, trusted_only
 from trimtab_operator.pulsar.client.errors import remedy
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import PredictionScore
@@ -22,9 +22,6 @@ from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
 from trimtab_operator.state.sizing import sized
 from trimtab_strategies.model import (
     CPU,
-    MEMORY,
-    NETWORK_IN,
-    NETWORK_OUT,
     VERDICTS,
     ClusterLoad,
     HeldBack,
@@ -33,7 +30,6 @@ from trimtab_strategies.model import (
     counted,
     some,
 )
-from trimtab_strategies.model.cluster_load import FloatArray
 
 
 def where_to_ask(plan: Plan | None, namespace: str) -> str:
@@ -235,7 +231,7 @@ def _data(result: CycleResult) -> tuple[str, str, str]:
     if result.load.quality.partial:
         return "False", str(Reason.PARTIAL_DATA), quality_text(result.load)
     odd = "".join(f"; {note}" for note in (*limit_lines(result.load.quality), *result.load.quality.notes))
-    return "True", ConditionReason.TRUSTED, f"{len(result.load.brokers)} brokers measured{odd}"
+    return "True", ConditionReason.TRUSTED, f"{int(result.load.brokers.trusted.sum())} brokers measured{odd}"
 
 
 def _doubted(load: ClusterLoad) -> str:
@@ -244,7 +240,8 @@ def _doubted(load: ClusterLoad) -> str:
     Those that can't be measured come first.
     """
     doubts, brokers = load.quality.doubts, load.brokers
-    names = [name for name, trusted in zip(brokers.names, brokers.trusted, strict=True) if not trusted]
+    wanting = ~brokers.trusted & ~absent(load)
+    names = [name for name, doubted in zip(brokers.names, wanting, strict=True) if doubted]
     names.sort(key=lambda name: name not in doubts or doubts[name].reason is not Reason.NO_LOAD_DATA)
     shown = [f"{name} ({doubts[name].text})" if name in doubts else name for name in names[:_NAMED]]
     return ", ".join(shown) + (" and others" if len(names) > _NAMED else "")
@@ -286,6 +283,7 @@ def _apart(plan: Plan, load: ClusterLoad | None) -> list[str]:
 def _unknown_cpu(plan: Plan, load: ClusterLoad | None) -> str:
     """Text that names the brokers that are not in the range, because their CPU is unknown; empty if there are none."""
     known = np.isfinite(trusted_only(plan.before, load)[:, CPU])
+    known = known if load is None else known | absent(load)
     names = [name for name, measured in zip(plan.brokers, known, strict=True) if not measured]
     return f"; CPU of {some(names, _NAMED)} is unknown" if names else ""
 
@@ -373,13 +371,3 @@ def _news(before: tuple[str, str], condition: Mapping[str, Any]) -> bool:
     if status == "True":
         return before[0] == "False"
     return status == "False" and before != (status, reason)
-
-
-def broker_load(usage: FloatArray) -> dict[str, float | None]:
-    """A broker's load for its status. usage: (5,) percent. None: unknown."""
-    columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
-    return {name: _known(usage[column]) for name, column in columns.items()}
-
-
-def _known(percent: float) -> float | None:
-    return float(percent) if np.isfinite(percent) else None

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.confirm import BundleRepairs
 from trimtab_operator.kube.broker_records import BrokerRecord
@@ -24,7 +26,6 @@ from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pending_moves import MoveOutcome
 from trimtab_operator.state.target_weights import BrokerWeight, changed_weights
 from trimtab_operator.status.conditions import (
-    broker_load,
     event_type,
     landed_status,
     linked,
@@ -36,7 +37,7 @@ from trimtab_operator.status.conditions import (
 )
 from trimtab_operator.status.metrics import PolicyMetrics
 from trimtab_operator.status.summary import led, summarized
-from trimtab_strategies.model import ClusterLoad, Reason, counted, some
+from trimtab_strategies.model import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, ClusterLoad, Reason, counted, some
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_strategies.usage import measured_percent
 
@@ -75,6 +76,7 @@ class StatusPublisher:
     async def cycle(self, result: CycleResult) -> None:
         """Publish status, Events, metrics and log of one cycle. Raises `ApiError`."""
         self.meter.cycle(result)
+        self.cluster.policies.refusals[self.policy] = result.refusal
         log.info("policy %s: %s, %d moved, %s", self.policy, result.outcome, len(result.moved), dict(result.held_back))
         await self._policy_status(result)
         await self._split(result)
@@ -223,7 +225,7 @@ class StatusPublisher:
             if (record := self.cluster.stores.brokers.items.get(name)) is None:
                 continue
             changed: dict[str, Any] = {} if weights is None else dict(changed_weights(record, weights, names))
-            load, count = broker_load(usage[row]), len(self.cluster.served.get(name, ()))
+            load, count = _broker_load(usage[row]), len(self.cluster.served.get(name, ()))
             if _noticeable(record, load, count):
                 shown = {key: None if value is None else float(round(value)) for key, value in load.items()}
                 changed |= {"load": shown, "bundles": count}
@@ -331,3 +333,13 @@ def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: i
 
 def _differs(before: float | None, now: float | None) -> bool:
     return (before is None) != (now is None) or (before is not None and now is not None and abs(before - now) >= 1)
+
+
+def _broker_load(usage: FloatArray) -> dict[str, float | None]:
+    """A broker's load for its status. usage: (5,) percent. None: unknown."""
+    columns = {"cpu": CPU, "memory": MEMORY, "networkIn": NETWORK_IN, "networkOut": NETWORK_OUT}
+    return {name: _known(usage[column]) for name, column in columns.items()}
+
+
+def _known(percent: float) -> float | None:
+    return float(percent) if np.isfinite(percent) else None

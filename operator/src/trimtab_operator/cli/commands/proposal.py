@@ -173,7 +173,8 @@ async def until_ended(api: Api, arguments: argparse.Namespace, proposal: str) ->
         policy = await _awaited(api, arguments)
         if (outcome := _end(policy, proposal)) is not None:
             return outcome
-        line = progress_text(_progress(policy["status"]))
+        progress = _progress(policy["status"])
+        line = "; ".join(filter(None, (progress_text(progress), progress.get("waits"))))
         if line != shown:
             shown, since = line, time.monotonic()
             print(line, file=sys.stderr, flush=True)
@@ -221,8 +222,9 @@ def _progress(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def progress_text(progress: Mapping[str, Any]) -> str:
-    """The progress in one line."""
-    left = f", about {progress['timeLeft']} left" if progress.get("timeLeft") else ""
+    """The progress in one line, without what it waits for."""
+    known = progress.get("timeLeft") and not progress.get("waits")
+    left = f", about {progress['timeLeft']} left" if known else ""
     failed = f", {progress['failed']} failed" if progress.get("failed") else ""
     count = f"{progress['landed']} of {progress['total']} landed"
     return f"{progress['percent']} %: {count}{failed}, {progress['inFlight']} in flight{left}"

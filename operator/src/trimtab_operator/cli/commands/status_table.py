@@ -89,6 +89,8 @@ def print_all(policies: Sequence[Data], namespace: str, color: str = "auto", *, 
 def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
     """A line for each policy that is not Ready, that no operator manages, or whose status is of an older generation.
 
+    Also one for each approved proposal whose moves wait.
+
     everywhere: also its namespace.
     """
     for data in policies:
@@ -98,7 +100,7 @@ def unready(policies: Iterable[Data], *, everywhere: bool) -> Iterator[Text]:
             yield Text(f"{name}: {spoken(data['leftAlone'])}", style="red")
         elif status == "False":
             yield Text(f"{name}: {reason}: {spoken(message)}", style="red")
-        if told := edited(data):
+        for told in filter(None, (edited(data), (data["progress"] or {}).get("waits"))):
             yield Text(f"{name}: {told}", style="yellow")
 
 

@@ -123,7 +123,7 @@ class BundleUnload:
             if await self.ownership.wait_for_owner(request) == request.destination:
                 owned = self.cluster.now()
                 await self._confirm(request)
-                self._report_landed(request, (asked, released, owned), unloads + 1)
+                self._report_landed(request, owner, (asked, released, owned), unloads + 1)
                 return UnloadResult.LANDED
 
     def _unloads_of(self, request: UnloadRequest) -> int:
@@ -252,10 +252,14 @@ class BundleUnload:
             raise _SupersededError from None
         return replace(request, record=bundle_record(raw))
 
-    def _report_landed(self, request: UnloadRequest, times: tuple[float, float, float], unloads: int) -> None:
-        """Report a completed move. times: epoch seconds of the request, its answer, and the new owner."""
+    def _report_landed(
+        self, request: UnloadRequest, former: str, times: tuple[float, float, float], unloads: int
+    ) -> None:
+        """Report a completed move. former: id of the broker that had the bundle in Pulsar, empty for none; the object
+        may name another. times: epoch seconds of the request, its answer, and the new owner.
+        """
         record, ids, (asked, released, owned) = request.record, self.cluster.link.ids or {}, times
-        source = broker_name(request.source, ids) or record.status_owner
+        source = broker_name(former, ids) or former
         landing = Landing(record.name, record.topic_namespace, request.full_name, source, record.owner, *times, unloads)
         log.info(
             "bundle %s: from %s to %s, released after %.0f ms, owned again after %.0f ms, %s",

@@ -1,7 +1,7 @@
 """Restores the settings of Pulsar's own balancer in its dynamic configuration when no policy needs it off.
 
 It restores them in the cluster where they were found, even if the policies name another cluster now. A deleted policy
-keeps Kopf's finalizer until the settings are restored (`release_balancer`), but for a minute at most, because a
+keeps its finalizer until the settings are restored (`release_balancer`), but for a minute at most, because a
 namespace must be deletable when its Pulsar cluster is gone. After that minute the settings stay stored, and the leader
 tries again. Without an operator, `trimtab restore` restores them.
 
@@ -166,16 +166,20 @@ class BalancerRelease:
 
 def has_it_off(policy: Mapping[str, Any]) -> bool:
     """Whether a BalancingPolicy object (JSON) moves bundles, and allows Pulsar's own balancer to be switched off."""
-    spec = policy.get("spec") or {}
-    moves = spec.get("mode", Mode.DRY_RUN) != Mode.DRY_RUN
-    allowed = (spec.get("pulsar") or {}).get("ownBalancing") == OwnBalancing.SWITCH_OFF
-    return moves and allowed and not policy["metadata"].get("deletionTimestamp")
+    moves = (policy.get("spec") or {}).get("mode", Mode.DRY_RUN) != Mode.DRY_RUN
+    return moves and allows_switching_off(policy) and not policy["metadata"].get("deletionTimestamp")
+
+
+def allows_switching_off(policy: Mapping[str, Any]) -> bool:
+    """Whether a BalancingPolicy object (JSON) allows Pulsar's own balancer to be switched off, in any mode."""
+    pulsar = (policy.get("spec") or {}).get("pulsar")
+    return isinstance(pulsar, Mapping) and pulsar.get("ownBalancing") == OwnBalancing.SWITCH_OFF
 
 
 async def release_balancer(cluster: ClusterState, within: float = RELEASE_WITHIN) -> bool:
     """Wait until the settings are restored, or another policy needs the balancer off; False if that takes too long."""
     end = cluster.clock() + within
-    while cluster.link.switched_off and not may_switch_off(cluster):
+    while cluster.link.switched_off is not False and not may_switch_off(cluster):  # None: `BalancerRelease` finds out
         if cluster.clock() >= end:
             log.warning("Pulsar's own balancing is still switched off: run trimtab restore")
             cluster.link.found = None  # the settings stay in the ConfigMap, if it exists
