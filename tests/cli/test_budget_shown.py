@@ -23,14 +23,13 @@ def shown(capsys: pytest.CaptureFixture[str], **status: Any) -> str:
 
 def test_status_lists_what_is_spent_what_is_left_and_when_it_is_free_again(capsys: pytest.CaptureFixture[str]) -> None:
     use = {"limit": "connectionsPercentPerHour", "bound": 10, "spent": 8.33, "left": 1.67}
-    text = shown(capsys, budget={"limits": [{**use, "freesAt": "2026-01-31T12:00:00Z"}], "overridden": 3, "pace": 2})
+    text = shown(capsys, budget={"limits": [{**use, "freesAt": "2026-01-31T12:00:00Z"}], "overridden": 3})
 
     assert "connectionsPercentPerHour" in text
     assert "8.33" in text
     assert "1.67" in text
     assert "2026-01-31T12:00:00Z" in text
     assert "3 moves beyond the budget in the last hour" in text
-    assert "2 pending moves at a time" in text
 
 
 def test_status_of_an_approved_proposal_says_what_its_moves_wait_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,6 @@ from typing import get_args
 
 import pytest
 
-from doc_blocks import blocks
 from promql import known_metrics
 from trimtab_operator.interference.controller import AS_DESIRED
 from trimtab_operator.pulsar.bridge.unload_request import UnloadResult
@@ -235,21 +234,6 @@ def test_every_word_with_a_color_on_the_board_exists() -> None:
 
     assert len(found) > 10
     assert found - words == set()
-
-
-def test_columns_that_pages_show_are_those_of_kubectl() -> None:
-    columns = {"NAME", *(column.name.upper() for kind in KINDS for column in kind.columns)}
-    heads = {
-        column.strip(): str(page)
-        for page in PAGES
-        for block in blocks(page)
-        for line in block.text.splitlines()
-        if re.match(r"NAME {2,}", line)
-        for column in re.split(r" {2,}", line.strip())
-    }
-
-    assert len(heads) > 10
-    assert heads.keys() - columns == set()
 
 
 # -- what they were called before --

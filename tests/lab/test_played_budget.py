@@ -75,11 +75,6 @@ def test_no_hour_cuts_more_clients_than_the_budget_allows(quiet: Path) -> None:
     assert bounded.trace.ranges()[-1] > free.trace.ranges()[-1] + 10
 
 
-def test_publish_gaps_are_bounded(quiet: Path) -> None:
-    """A gap is 0.8 s before one is measured: three fit."""
-    assert played(quiet, {"publishGapSecondsPerHour": 2.5}).trace.figures().moves == 3
-
-
 def test_pending_moves_of_a_namespace_are_bounded(quiet: Path) -> None:
     changes = played(quiet, {"movesInFlight": 1}).trace.changes
 
@@ -116,7 +111,7 @@ def test_what_is_not_carried_out_while_a_replay_warms_up_is_not_paid_for(tmp_pat
 
 
 def test_owners_that_pulsar_gives_cost_nothing() -> None:
-    world, budget = uneven(), budget_of(publishGapSecondsPerHour=1)
+    world, budget = uneven(), budget_of(connectionsPercentPerHour=1.5 * OF_A_BUNDLE)
     given = Orders(tuple(Move(name, "", "broker-1", Reason.BROKER_LOST) for name in world.bundles[:20]))
 
     assert budget.admitted(given, world.cluster()) == given
@@ -174,13 +169,14 @@ def test_a_split_is_paid_for_like_a_move() -> None:
 
 
 def test_real_moves_of_the_hour_before_count_and_decisions_beside_them_do_not() -> None:
-    world, budget = uneven(), budget_of(movesPerBundlePerDay=1)
-    load, orders = world.cluster(), Orders((move(world, 0, "broker-1"), move(world, 1, "broker-1")))
+    world, budget = uneven(), budget_of(connectionsPercentPerHour=1.5 * OF_A_BUNDLE)
+    load, orders = world.cluster(), Orders((move(world, 0, "broker-1"),))
+    assert budget.admitted(orders, load, paid=False).moves == orders.moves
+    assert budget.admitted(orders, load, paid=False).moves == orders.moves
 
-    budget.charge([OwnerChange(world.bundles[0], "broker-2", "broker-0")], load, load.now - 60)
+    budget.charge([OwnerChange(world.bundles[1], "broker-2", "broker-0")], load, load.now - 60)
 
-    assert budget.admitted(orders, load, paid=False).moves == orders.moves[1:]
-    assert budget.admitted(orders, load, paid=False).moves == orders.moves[1:]
-    assert set(budget.withheld(load).withheld) == {world.bundles[0]}
-    later = replace(load, now=load.now + 86_400)
+    assert budget.admitted(orders, load, paid=False).moves == ()
+    assert world.bundles[0] in budget.withheld(load).withheld
+    later = replace(load, now=load.now + 3600)
     assert budget.admitted(orders, later).moves == orders.moves

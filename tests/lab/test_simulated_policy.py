@@ -117,12 +117,12 @@ def test_what_does_not_count_is_named_in_one_line(tmp_path: Path) -> None:
         "interval: 90s",
         "paused: true",
         "limits: {maxUndoneMoves: 9, maxMovesPerBroker: 3}",
-        "budget: {movesPerBundlePerDay: 3, adaptivePace: false}",
+        "budget: {movesInFlight: 3}",
     )
 
     assert who.notes == (
         "policy balance: the scenario replaces brokers and source; "
-        "not simulated: paused, budget.adaptivePace, limits.maxUndoneMoves; "
+        "not simulated: paused, limits.maxUndoneMoves; "
         "interval 90s counts as 120s, as a round is a minute"
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -213,7 +212,7 @@ def test_moves_in_flight_are_bounded_by_namespace(run_policy: RunPolicy) -> None
 class FullAccount(BudgetAccount):
     """An account whose ConfigMap has no room left."""
 
-    async def keep(self, ledger: BudgetLedger, brokers: Iterable[str]) -> None:  # noqa: ARG002  (as the original)
+    async def keep(self, ledger: BudgetLedger) -> None:
         raise RefusedError(f"{len(ledger.charges)} charges do not fit")
 
 

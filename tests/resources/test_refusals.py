@@ -56,13 +56,9 @@ REFUSED = {
         policy(budget={"connectionsPercentPerHour": 0}),
         ["spec.budget.connectionsPercentPerHour", "greater than 0"],
     ),
-    "a budget of 101 moves of a bundle": (
-        topic_namespace(budget={"movesPerBundlePerDay": 101}),
-        ["spec.budget.movesPerBundlePerDay", "less than or equal to 100"],
-    ),
-    "publish gaps that nothing measures": (
-        policy(budget={"publishGapSecondsPerHour": 30}),
-        ["spec", "budget.publishGapSecondsPerHour needs spec.pulsar: nothing else measures publish gaps"],
+    "a budget of a policy without a limit": (
+        policy(budget={}),
+        ["spec.budget", "budget sets no limit: set one, or leave budget out"],
     ),
     "a priority that there is not": (topic_namespace(priority="First"), ["spec.priority", '"Normal", "Last"']),
     "a label that is none": (

@@ -1,4 +1,4 @@
-"""Which moves are let through, by the pending moves and the pace of their destinations."""
+"""Which moves are let through, by the pending moves."""
 
 from __future__ import annotations
 
@@ -125,18 +125,3 @@ def test_half_an_exchange_is_not_let_through(cluster: ClusterState) -> None:
     assert one is not None
     assert other is not None
     assert third is None
-
-
-def test_a_broker_whose_gaps_grow_gets_fewer_moves_at_once(cluster: ClusterState) -> None:
-    fly(cluster, "a", "b")
-    limit = settings(adaptivePace=True).max_moves_in_flight
-    for gap in (0.2, 0.2, 0.2, 1, 5, 20):
-        cluster.budget.measured("y", gap, limit)
-
-    one, other = held(cluster, settings(adaptivePace=True), request("c"), request("d", to="z"))
-
-    assert one is not None
-    assert one.reason is Reason.PACE
-    assert "2 moves to y are pending, and the limit is 1 now" in one.detail
-    assert other is None
-    assert held(cluster, settings(adaptivePace=False), request("c")) == [None]

@@ -1,18 +1,16 @@
 """Disruption budgets: how much moves may interrupt, how much they have spent, and when the next move fits. No I/O.
 
-A move makes its clients reconnect, and interrupts its publishers. A policy and a namespace can each have a budget that
-bounds these disruptions. If both have one, a move must fit both.
+A move makes its clients reconnect. A policy and a namespace can each have a budget that bounds these disruptions. If
+both have one, a move must fit both.
 
 | limit | window | counts |
 |---|---|---|
 | `CONNECTIONS` | hour | disconnected clients, in percent of the clients of the budget's policy or namespace |
-| `PUBLISH_GAP` | hour | seconds without publishers, summed over the moves of a namespace |
-| `BUNDLE_MOVES` | day | moves of one bundle |
 | `IN_FLIGHT` | now | pending moves of one namespace |
 
-Windows slide: a charge counts until it is an hour, or a day, old. So the bound holds for each hour, or day, whenever it
-begins. A charge is identified by its bundle and the generation that the Bundle object had when the move was decided.
-The API server accepts only one move for that generation. If the move is written again, the new charge replaces the old.
+The window slides: a charge counts until it is an hour old. So the bound holds for each hour, whenever it begins. A
+charge is identified by its bundle and the generation that the Bundle object had when the move was decided. The API
+server accepts only one move for that generation. If the move is written again, the new charge replaces the old.
 
 Moves that no budget holds back (a drain, a lost broker, a person) are charged, too. Their charges are marked as forced.
 """
@@ -22,28 +20,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
 from typing import Self
 
 HOUR = 3600.0
-DAY = 86400.0
 
 TINY = 1e-6
 """Sums that differ by less than this count as equal: the difference is a rounding error."""
-
-MOST_OF_A_BUNDLE = 100
-"""Maximum number of moves of one bundle that are kept for a day, and the largest bound that a user can set."""
 
 
 class BudgetLimit(StrEnum):
     """The limits of a budget, by the names of their fields."""
 
     CONNECTIONS = "connectionsPercentPerHour"
-    PUBLISH_GAP = "publishGapSecondsPerHour"
-    BUNDLE_MOVES = "movesPerBundlePerDay"
     IN_FLIGHT = "movesInFlight"
 
 
@@ -51,22 +43,15 @@ class BudgetLimit(StrEnum):
 class DisruptionBudget:
     """The bounds of one policy or namespace. None: not bounded.
 
-    connections: percent per hour. publish_gap: seconds per hour. bundle_moves: per day. in_flight: pending moves.
+    connections: percent per hour. in_flight: pending moves.
     """
 
     connections: float | None = None
-    publish_gap: float | None = None
-    bundle_moves: int | None = None
     in_flight: int | None = None
 
     def bound(self, limit: BudgetLimit) -> float | None:
         """The bound of `limit`; None: there is none."""
-        return {
-            BudgetLimit.CONNECTIONS: self.connections,
-            BudgetLimit.PUBLISH_GAP: self.publish_gap,
-            BudgetLimit.BUNDLE_MOVES: self.bundle_moves,
-            BudgetLimit.IN_FLIGHT: self.in_flight,
-        }[limit]
+        return self.connections if limit is BudgetLimit.CONNECTIONS else self.in_flight
 
 
 NO_BUDGET = DisruptionBudget()
@@ -75,15 +60,10 @@ NO_BUDGET = DisruptionBudget()
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one move interrupts. NaN: not measured.
-
-    of_policy, of_namespace: its clients, in percent of all clients of the policy or namespace. gap: seconds without
-    publishers.
-    """
+    """The clients that a move disconnects, in percent of all clients of its policy or namespace. NaN: not measured."""
 
     of_policy: float = 0.0
     of_namespace: float = 0.0
-    gap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,39 +91,22 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class BudgetLedger:
-    """What was spent.
-
-    charges: the charges of the last hour, oldest first. days: for each bundle, the time (epoch seconds) and generation
-    of its moves in the last day, oldest first.
-    """
+    """What was spent. charges: the charges of the last hour, oldest first."""
 
     charges: tuple[Charge, ...] = ()
-    days: Mapping[str, tuple[tuple[float, int], ...]] = field(default_factory=dict)
 
     def at(self, now: float) -> Self:
         """The ledger at `now`, without expired charges. A time in the future (the clock was set back) becomes `now`."""
         charges = tuple(
             charge if charge.at <= now else replace(charge, at=now) for charge in self.charges if now - charge.at < HOUR
         )
-        days = {}
-        for bundle, moves in self.days.items():
-            if kept := tuple((min(at, now), generation) for at, generation in moves if now - at < DAY):
-                days[bundle] = kept
-        return replace(self, charges=charges, days=days)
+        return replace(self, charges=charges)
 
-    def charged(self, charges: Sequence[Charge], now: float, *, daily: Iterable[str] = ()) -> Self:
-        """The ledger with `charges` added. Each replaces an earlier charge for the same move.
-
-        daily: the charged bundles whose moves per day are bounded.
-        """
-        before, keys, counted = self.at(now), {charge.key for charge in charges}, set(daily)
-        days = dict(before.days)
-        for charge in charges:
-            if charge.bundle in counted:
-                others = (move for move in days.get(charge.bundle, ()) if move[1] != charge.generation)
-                days[charge.bundle] = tuple(sorted((*others, (charge.at, charge.generation))))[-MOST_OF_A_BUNDLE:]
+    def charged(self, charges: Sequence[Charge], now: float) -> Self:
+        """The ledger with `charges` added. Each replaces an earlier charge for the same move."""
+        before, keys = self.at(now), {charge.key for charge in charges}
         kept = (charge for charge in before.charges if charge.key not in keys)
-        return replace(before, charges=tuple(sorted((*kept, *charges), key=lambda charge: charge.at)), days=days)
+        return replace(before, charges=tuple(sorted((*kept, *charges), key=lambda charge: charge.at)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +165,8 @@ class BudgetRules:
 
     @property
     def over_time(self) -> bool:
-        """Whether a limit other than `IN_FLIGHT` is bounded. Such limits need the charges of the past."""
-        return any(self.bounds(limit) for limit in BudgetLimit if limit is not BudgetLimit.IN_FLIGHT)
+        """Whether a limit is bounded that needs the charges of the past."""
+        return self.bounds(BudgetLimit.CONNECTIONS)
 
 
 @dataclass(slots=True)
@@ -279,9 +242,7 @@ class BudgetTally:
     @property
     def result(self) -> BudgetLedger:
         """The ledger with the admitted moves."""
-        limit = BudgetLimit.BUNDLE_MOVES
-        daily = [charge.bundle for charge in self.made if self.rules.stricter(charge.namespace, limit) is not None]
-        return self.ledger.charged(self.made, self.now, daily=daily)
+        return self.ledger.charged(self.made, self.now)
 
     def clients_of_policy(self) -> float:
         """Percent of the policy's clients that were disconnected in the last hour."""
@@ -290,10 +251,6 @@ class BudgetTally:
     def clients_of(self, namespace: str) -> float:
         """Percent of a namespace's clients that were disconnected in the last hour."""
         return self._sums[_SPACE, namespace]
-
-    def gaps_of(self, namespace: str) -> float:
-        """Seconds without publishers in the last hour, summed over a namespace's moves."""
-        return self._sums[_GAP, namespace]
 
     def pending_of(self, namespace: str) -> frozenset[str]:
         """The bundles of a namespace with a pending move."""
@@ -307,12 +264,7 @@ class BudgetTally:
         generation: the generation of the Bundle object. An earlier charge for the same move does not count as spent.
         """
         paid = None if generation is None else self._charges.get((bundle, generation))
-        return (
-            self._pending_short(bundle, namespace)
-            or self._moves_short(bundle, namespace, generation)
-            or self._clients_short(namespace, price, paid, dated=dated)
-            or self._gap_short(namespace, price, paid, dated=dated)
-        )
+        return self._pending_short(bundle, namespace) or self._clients_short(namespace, price, paid, dated=dated)
 
     def _pending_short(self, bundle: str, namespace: str) -> Shortfall | None:
         if (found := self.rules.stricter(namespace, BudgetLimit.IN_FLIGHT)) is None:
@@ -322,29 +274,12 @@ class BudgetTally:
             return None
         return Shortfall(found[1], BudgetLimit.IN_FLIGHT, found[0], float(others), 1.0)
 
-    def _moves_short(self, bundle: str, namespace: str, generation: int | None) -> Shortfall | None:
-        if (found := self.rules.stricter(namespace, BudgetLimit.BUNDLE_MOVES)) is None:
-            return None
-        times = [at for at, other in self.ledger.days.get(bundle, ()) if other != generation]
-        times += [charge.at for charge in self.made if charge.bundle == bundle and charge.generation != generation]
-        if len(times) + 1 <= found[0]:
-            return None
-        frees_at = sorted(times)[len(times) - int(found[0])] + DAY
-        return Shortfall(found[1], BudgetLimit.BUNDLE_MOVES, found[0], float(len(times)), 1.0, frees_at)
-
     def _clients_short(self, namespace: str, price: Price, paid: Charge | None, *, dated: bool) -> Shortfall | None:
         own, space, limit = self.rules.own, self.rules.spaces.get(namespace), BudgetLimit.CONNECTIONS
         short = self._sum_short(own, limit, (_POLICY, self.rules.policy), price.of_policy, paid, dated=dated)
         if short is None and space is not None:
             return self._sum_short(space, limit, (_SPACE, namespace), price.of_namespace, paid, dated=dated)
         return short
-
-    def _gap_short(self, namespace: str, price: Price, paid: Charge | None, *, dated: bool) -> Shortfall | None:
-        shorts = (
-            self._sum_short(holder, BudgetLimit.PUBLISH_GAP, (_GAP, namespace), price.gap, paid, dated=dated)
-            for holder in self.rules.holders(namespace)
-        )
-        return min((short for short in shorts if short is not None), key=lambda short: short.bound, default=None)
 
     def _sum_short(
         self,
@@ -381,7 +316,7 @@ class BudgetTally:
         return self._spent[account]
 
 
-_POLICY, _SPACE, _GAP = "policy", "namespace", "gap"
+_POLICY, _SPACE = "policy", "namespace"
 
 
 def _accounts(charge: Charge | None) -> tuple[tuple[tuple[str, str], float], ...]:
@@ -392,7 +327,6 @@ def _accounts(charge: Charge | None) -> tuple[tuple[tuple[str, str], float], ...
     return (
         ((_POLICY, charge.policy), _known(price.of_policy)),
         ((_SPACE, charge.namespace), _known(price.of_namespace)),
-        ((_GAP, charge.namespace), _known(price.gap)),
     )
 
 

@@ -64,7 +64,6 @@ PRICES = Prices(
     namespace=np.zeros(2, dtype=np.int64),
     of_policy=HALF,
     of_namespace=HALF,
-    gaps={"t/n": 0.0},
 )
 
 

@@ -28,7 +28,6 @@ NEEDS_PULSAR = {
 NEEDS_TIME = {
     "Spent budgets of policies": "a policy with a budget",
     "Spent budgets of topic namespaces": "a topic namespace with a budget",
-    "Pace of moves": "publish gaps that grow",
     "Right predictions": "three minutes after a move of Trim",
     "Median error of the last predictions": "three minutes after a move of Trim",
 }

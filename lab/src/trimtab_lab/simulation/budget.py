@@ -1,10 +1,8 @@
 """The disruption budget of a policy in simulations and backtests: what its moves spend, and which ones must wait.
 
-The rules are those of the operator, except for one: a move costs the median publish gap of its namespace, not the mean.
-If none was measured, it costs `USUAL_GAP`. The plan leaves out bundles that cost more than is left. Each move of the
-plan spends from the budget, or waits. Only moves of the same round are pending together. `budget.adaptivePace` is not
-simulated: it depends on publish gaps, and a simulation measures none. Budgets of TopicNamespaces are not simulated
-either: neither a scenario nor a history has them.
+The rules are those of the operator. The plan leaves out bundles that cost more than is left. Each move of the plan
+spends from the budget, or waits. Only moves of the same round are pending together. Budgets of TopicNamespaces are not
+simulated: neither a scenario nor a history has them.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetLedger, BudgetRules, BudgetTally, Charge, Holder
 from trimtab_strategies.counterfactual.ownership import OwnerChange
 from trimtab_strategies.model import ClusterLoad, Reason
-from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 
 @dataclass
@@ -43,8 +40,7 @@ class PlayedBudget:
 
     def withheld(self, load: ClusterLoad) -> ClusterLoad:
         """The load, whose `withheld` also has the bundles that the budget does not allow to move now."""
-        names = {name: name for name in self._ledger.days if name in load.bundles.index}
-        held = too_dear(self._tally(load), _prices(load), names)
+        held = too_dear(self._tally(load), Prices.of(load))
         return replace(load, withheld={**load.withheld, **dict.fromkeys(held, Reason.DISRUPTION_BUDGET)})
 
     def admitted(self, orders: Orders, load: ClusterLoad, *, paid: bool = True) -> Orders:
@@ -53,7 +49,7 @@ class PlayedBudget:
         A split counts as a move of the bundle to its current owner. paid: whether the orders are charged; False if the
         real moves are charged instead.
         """
-        tally, prices = self._tally(load), _prices(load)
+        tally, prices = self._tally(load), Prices.of(load)
         reasons = [order.reason for part in (orders.moves, orders.splits) for order in part]
         routes = [OwnerChange(move.bundle, move.source, move.destination) for move in orders.moves]
         routes += [OwnerChange(split.bundle, split.source, split.source) for split in orders.splits]
@@ -75,7 +71,7 @@ class PlayedBudget:
 
     def charge(self, changes: Iterable[OwnerChange], load: ClusterLoad, at: float) -> None:
         """Charge moves that were really made at `at` (epoch seconds)."""
-        tally, prices = self._tally(load), _prices(load)
+        tally, prices = self._tally(load), Prices.of(load)
         for change in changes:
             tally.admit([self._charge(change, Reason.ADMIN, at, prices)])
         self._ledger = tally.result
@@ -88,7 +84,3 @@ class PlayedBudget:
         space, price = route.bundle.rpartition("/")[0], prices.price(route.bundle)
         forced = str(reason) if reason in UNRESTRAINED else ""
         return Charge(now, route.bundle, self._paid, self.rules.policy, space, price, forced)
-
-
-def _prices(load: ClusterLoad) -> Prices:
-    return replace(Prices.of(load, None), gaps={s: load.publish_gaps.get(s, USUAL_GAP) for s in load.namespaces})

@@ -25,7 +25,7 @@ FROM_SCENARIO = ("brokers", "source")
 """Fields of a policy that the scenario replaces."""
 
 NOT_SIMULATED = (
-    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice", "budget.adaptivePace"),
+    *("pulsar", "brokerInterval", "windows", "approval", "paused", "advice"),
     *("limits.maxUndoneMoves", "limits.maxMovesInFlight"),
     *("limits.moveTimeout", "limits.lostAfter", "limits.forgetAfter"),
 )

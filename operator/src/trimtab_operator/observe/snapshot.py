@@ -73,7 +73,7 @@ async def observe(cluster: ClusterState, run: PolicyRun, watch: Stopwatch | None
     watch.seconds.update(observation.seconds)
     load = _completed(observation.load, records)
     known = dict(zip(rows.bundles, bundles, strict=True))
-    withheld = await without_budget(cluster, run.settings, load, known)
+    withheld = await without_budget(cluster, run.settings, load)
     if withheld:
         load = replace(load, withheld=withheld)
     drains = records.departures.drains(load)

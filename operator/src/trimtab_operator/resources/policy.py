@@ -98,8 +98,6 @@ _TICK = "!has(self.brokerInterval) || duration(self.brokerInterval) <= duration(
 _TICK_BOUND = "brokerInterval must not exceed interval"
 _STATISTICS = "self.source.prometheus.bundleMetrics != 'Statistics' || has(self.pulsar)"
 _NEEDS_PULSAR = "bundleMetrics Statistics reads from Pulsar's brokers: it needs spec.pulsar"
-_GAPS = "!has(self.budget) || !has(self.budget.publishGapSecondsPerHour) || has(self.pulsar)"
-_GAPS_NEED_PULSAR = "budget.publishGapSecondsPerHour needs spec.pulsar: nothing else measures publish gaps"
 _SHORTEST_TICK = "brokerInterval is at least 5s"
 
 
@@ -123,7 +121,6 @@ class BalancingPolicySpec(Resource):
         json_schema_extra=cel(
             (_TICK, _TICK_BOUND),
             (_STATISTICS, _NEEDS_PULSAR),
-            (_GAPS, _GAPS_NEED_PULSAR),
         )
     )
 
@@ -174,12 +171,6 @@ class BalancingPolicySpec(Resource):
         statistics = self.source.prometheus.bundle_metrics is BundleMetrics.STATISTICS
         if statistics and self.pulsar is None:
             raise ValueError(_NEEDS_PULSAR)
-        return self
-
-    @model_validator(mode="after")
-    def _gaps_of_pulsar(self) -> Self:
-        if self.budget is not None and self.budget.publish_gap_seconds_per_hour is not None and self.pulsar is None:
-            raise ValueError(_GAPS_NEED_PULSAR)
         return self
 
     @model_validator(mode="after")

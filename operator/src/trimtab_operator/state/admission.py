@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +18,10 @@ from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.state.budget_account import Override
 from trimtab_operator.state.budget_left import in_words, recalled, rules_of, tally_of
-from trimtab_operator.state.budget_prices import UNRESTRAINED, publish_gap, together
+from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, UNRESTRAINED, together
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
-from trimtab_strategies.budget import BudgetTally, Charge, Price
+from trimtab_strategies.budget import BudgetTally, Charge
 from trimtab_strategies.model import HeldBack, Reason
 
 log = logging.getLogger(__name__)
@@ -60,7 +59,7 @@ async def admit(
     written: as in `budget_left.pending_by_namespace`. While the `BudgetAccount` can't be read or stored, only moves
     that no budget holds back may be written.
     """
-    if not requests or ((rules := rules_of(cluster, settings)).empty and settings.budget is None):
+    if not requests or (rules := rules_of(cluster, settings)).empty:
         return [None] * len(requests)
     async with cluster.budget.lock:
         if rules.over_time and (problem := await _unread(cluster)):
@@ -69,7 +68,7 @@ async def admit(
         held = round_.admitted(requests)
         if round_.tally.made and rules.over_time:
             try:
-                await cluster.budget.keep(round_.tally.result, cluster.stores.brokers.items)
+                await cluster.budget.keep(round_.tally.result)
             except ApiError as error:
                 log.warning("policy %s: what its moves spend can't be stored: %s", settings.name, error)
                 return _all_but_forced(requests, f"what it spends can't be stored: {error}")
@@ -99,11 +98,6 @@ class _Round:
     settings: Settings
     tally: BudgetTally
     overrides: list[Override] = field(default_factory=list)
-    _to: Counter[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        moving = self.cluster.pending_moves.open.values()
-        self._to = Counter(move.destination for move in moving if move.source != move.destination)
 
     def admitted(self, requests: Sequence[MoveRequest]) -> list[HeldBack | None]:
         found: list[HeldBack | None] = [None] * len(requests)
@@ -111,28 +105,26 @@ class _Round:
             if (why := self._unit([requests[row] for row in rows])) is not None:
                 for row in rows:
                     if not requests[row].forced:
-                        found[row] = HeldBack(requests[row].record.name, *why)
+                        found[row] = HeldBack(requests[row].record.name, Reason.DISRUPTION_BUDGET, why)
         return found
 
-    def _unit(self, requests: Sequence[MoveRequest]) -> tuple[Reason, str] | None:
+    def _unit(self, requests: Sequence[MoveRequest]) -> str | None:
         """Charge moves that must be admitted together, or return why they must wait. Forced ones are always charged."""
         for request in requests:
             if request.forced:
                 self.tally.admit([self._forced(request)])
         others = [request for request in requests if not request.forced]
-        if (why := self._paced(others)) is not None:
-            return Reason.PACE, why
         if (found := self.tally.admit([self._charge(request) for request in others])) is not None:
             charge, short = found
             text = in_words(short, self.cluster.now())
             with_it = f"{charge.bundle}, part of the same exchange, must wait: " if len(others) > 1 else ""
-            return Reason.DISRUPTION_BUDGET, f"{with_it}{text}"
-        self._to.update(request.destination for request in requests if request.source != request.destination)
+            return f"{with_it}{text}"
         return None
 
     def _charge(self, request: MoveRequest, forced: str = "") -> Charge:
         name, record = self.settings.name, request.record
-        price = _price(self.cluster, name, request)
+        prices = self.cluster.budget.prices.get(name)
+        price = UNKNOWN_PRICE if prices is None else prices.price(request.bundle)
         return Charge(self.cluster.now(), record.name, record.generation, name, request.namespace, price, forced)
 
     def _forced(self, request: MoveRequest) -> Charge:
@@ -143,25 +135,3 @@ class _Round:
         text = in_words(short, self.cluster.now())
         self.overrides.append(Override(self.settings.name, charge.bundle, request.reason, text))
         return replace(charge, over=True)
-
-    def _paced(self, requests: Sequence[MoveRequest]) -> str | None:
-        """Why the pace of a destination does not allow these moves now."""
-        budget, limit = self.settings.budget, self.settings.max_moves_in_flight
-        if budget is None or not budget.adaptive_pace:
-            return None
-        pace = self.cluster.budget.pace
-        for broker, count in Counter(r.destination for r in requests if r.source != r.destination).items():
-            allowed = pace.allowed(broker, limit)
-            # while no other move to the broker is pending, an exchange may have more moves than are allowed
-            if self._to[broker] and self._to[broker] + count > allowed:
-                usual = pace.usual(broker)
-                gap = "" if usual is None else f"; a publish gap there is usually {usual:.1f} s"
-                return f"{self._to[broker]} moves to {broker} are pending, and the limit is {allowed} now{gap}"
-        return None
-
-
-def _price(cluster: ClusterState, policy: str, request: MoveRequest) -> Price:
-    prices = cluster.budget.prices.get(policy)
-    if prices is None:
-        return Price(*(float("nan"),) * 2, publish_gap(cluster.move_costs(), request.namespace))
-    return prices.price(request.bundle)

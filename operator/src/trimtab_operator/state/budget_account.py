@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from statistics import median
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.config_map_store import (
@@ -37,65 +35,11 @@ MOST_OVERRIDES = 1000
 """Maximum number of overrides kept for `taken`. While no policy runs, none are taken, and the oldest are dropped."""
 
 
-GROWN = 2.0
-"""A publish gap has grown if it is at least this many times as long as the usual gap."""
-
-NOTICEABLE = 0.1
-"""Seconds by which a gap must also exceed the usual gap. Smaller differences are due to clocks and chance."""
-
-FEWEST = 3
-"""Number of measured gaps that a broker needs before its usual gap is known."""
-
-KEPT = 20
-"""Number of latest gaps that are kept for each broker."""
-
-
-@dataclass(frozen=True, slots=True)
-class MovePace:
-    """How many moves may be pending to each broker. It depends on how long clients needed to reconnect there. Pure.
-
-    Additive increase, multiplicative decrease: a publish gap that is much longer than the broker's usual gap halves the
-    number. Each other gap adds one, until the policy's limit is reached. Only a sample of the moves is measured.
-
-    windows: broker -> how many moves to it may be pending. A broker without an entry has the policy's limit.
-
-    gaps: broker -> seconds of the latest publish gaps after moves to it, oldest first.
-    """
-
-    windows: Mapping[str, float] = field(default_factory=dict)
-    gaps: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-
-    def allowed(self, broker: str, limit: int) -> int:
-        """How many moves to `broker` may be pending at the same time: 1 to `limit`."""
-        return max(1, min(limit, int(self.windows.get(broker, limit))))
-
-    def measured(self, broker: str, gap: float, limit: int) -> Self:
-        """The pace after a move to `broker` that cut publishers off for `gap` seconds. limit: the policy's limit."""
-        before, usual = self.gaps.get(broker, ()), self.usual(broker)
-        grown = usual is not None and gap >= GROWN * usual and gap - usual >= NOTICEABLE
-        allowed = self.allowed(broker, limit)
-        windows = {**self.windows, broker: float(max(1, allowed // 2) if grown else allowed + 1)}
-        if windows[broker] >= limit:
-            del windows[broker]
-        return replace(self, windows=windows, gaps={**self.gaps, broker: (*before, gap)[-KEPT:]})
-
-    def usual(self, broker: str) -> float | None:
-        """Median of the measured gaps of `broker` in seconds; None if too few were measured."""
-        found = self.gaps.get(broker, ())
-        return median(found) if len(found) >= FEWEST else None
-
-    def only(self, brokers: frozenset[str]) -> Self:
-        """The pace without the brokers that are gone. brokers: those that exist."""
-        gaps = {name: found for name, found in self.gaps.items() if name in brokers}
-        return replace(self, windows={n: w for n, w in self.windows.items() if n in brokers}, gaps=gaps)
-
-
 @dataclass(frozen=True, slots=True)
 class StoredAccount:
     """The content of the ConfigMap. epoch: that of the leader that stored it."""
 
     ledger: BudgetLedger = field(default_factory=BudgetLedger)
-    pace: MovePace = field(default_factory=MovePace)
     epoch: int = 0
 
     def to_json(self) -> str:
@@ -104,9 +48,6 @@ class StoredAccount:
             "version": 1,
             "epoch": self.epoch,
             "charges": [_listed(charge) for charge in self.ledger.charges],
-            "days": self.ledger.days,
-            "windows": self.pace.windows,
-            "gaps": self.pace.gaps,
         }
         return json.dumps(value, separators=(",", ":"))
 
@@ -116,28 +57,21 @@ class StoredAccount:
         with reading("the spent budget"):
             value = json.loads(text)
             check_version("the spent budget", value["version"])
-            days = {str(name): tuple((float(at), int(g)) for at, g in moves) for name, moves in value["days"].items()}
-            ledger = BudgetLedger(tuple(_charge(found) for found in value["charges"]), days)
-            return cls(ledger, _pace(value), int(value["epoch"]))
+            return cls(BudgetLedger(tuple(_charge(found) for found in value["charges"])), int(value["epoch"]))
 
 
 def _listed(charge: Charge) -> list[Any]:
     price = charge.price
     return [
         charge.at, charge.bundle, charge.generation, charge.policy, charge.namespace,
-        price.of_policy, price.of_namespace, price.gap, charge.forced, charge.over,
+        price.of_policy, price.of_namespace, charge.forced, charge.over,
     ]  # fmt: skip
 
 
 def _charge(found: list[Any]) -> Charge:
-    at, bundle, generation, policy, namespace, of_policy, of_namespace, gap, forced, over = found
-    price = Price(float(of_policy), float(of_namespace), float(gap))
+    at, bundle, generation, policy, namespace, of_policy, of_namespace, forced, over = found
+    price = Price(float(of_policy), float(of_namespace))
     return Charge(float(at), str(bundle), int(generation), str(policy), str(namespace), price, str(forced), bool(over))
-
-
-def _pace(value: Mapping[str, Any]) -> MovePace:
-    windows = {str(name): float(window) for name, window in value["windows"].items()}
-    return MovePace(windows, {str(name): tuple(map(float, gaps)) for name, gaps in value["gaps"].items()})
 
 
 ACCOUNT_FORMAT: StoredFormat[StoredAccount] = StoredFormat(
@@ -167,7 +101,6 @@ class BudgetAccount:
     """
 
     ledger: BudgetLedger = field(default_factory=BudgetLedger)
-    pace: MovePace = field(default_factory=MovePace)
     prices: dict[str, Prices] = field(default_factory=dict)
     overrides: deque[Override] = field(default_factory=lambda: deque(maxlen=MOST_OVERRIDES))
     unreadable: str = ""
@@ -189,26 +122,14 @@ class BudgetAccount:
             self._store, self.unreadable = store, str(error)
             return
         self._store, self.unreadable = store, ""
-        # if gaps were measured before the account was read, their pace replaces the stored one
-        self.ledger, self.pace = found.ledger, self.pace if self.pace.gaps else found.pace
+        self.ledger = found.ledger
         self._epoch = epoch or found.epoch + 1
 
-    async def keep(self, ledger: BudgetLedger, brokers: Iterable[str]) -> None:
-        """Store `ledger`, then use it. brokers: those that exist; the pace of others is forgotten.
-
-        Raises `ApiError` if it was not stored. Then nothing may be spent.
-        """
+    async def keep(self, ledger: BudgetLedger) -> None:
+        """Store `ledger`, then use it. Raises `ApiError` if it was not stored. Then nothing may be spent."""
         assert self._store is not None, "recall comes first"
-        self.pace = self.pace.only(frozenset(brokers))
-        await self._store.save(StoredAccount(ledger, self.pace, self._epoch))
+        await self._store.save(StoredAccount(ledger, self._epoch))
         self.ledger = ledger
-
-    def measured(self, broker: str, gap: float, limit: int) -> None:
-        """Record that a move to `broker` cut publishers off for `gap` seconds. The pace is stored with the next charge.
-
-        limit: pending moves that the policy allows.
-        """
-        self.pace = self.pace.measured(broker, gap, limit)
 
     def taken(self, policy: str) -> list[Override]:
         """The overrides of a policy since the last call."""

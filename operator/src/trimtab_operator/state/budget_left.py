@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import BundleRecord
@@ -57,13 +57,10 @@ def tally_of(cluster: ClusterState, rules: BudgetRules, written: Iterable[str] =
     return BudgetTally(rules, cluster.budget.ledger, cluster.now(), pending_by_namespace(cluster, written))
 
 
-async def without_budget(
-    cluster: ClusterState, settings: Settings, load: ClusterLoad, records: Mapping[str, BundleRecord]
-) -> dict[str, Reason]:
+async def without_budget(cluster: ClusterState, settings: Settings, load: ClusterLoad) -> dict[str, Reason]:
     """The bundles of `load` that a budget keeps from moving now, so that a plan can leave them out.
 
-    records: bundle as Pulsar spells it -> its record. The function also stores the prices of the policy's moves, for
-    `admit`. Raises `ApiError`.
+    The function also stores the prices of the policy's moves, for `admit`. Raises `ApiError`.
     """
     rules = rules_of(cluster, settings)
     if rules.empty:
@@ -71,39 +68,22 @@ async def without_budget(
         return {}
     if rules.over_time:
         await recalled(cluster)
-    prices = Prices.of(load, cluster.move_costs())
+    prices = Prices.of(load)
     cluster.budget.prices[settings.name] = prices
-    tally = tally_of(cluster, rules)
-    moved = {record.name: bundle for bundle, record in records.items() if record.name in tally.ledger.days}
-    return dict.fromkeys(too_dear(tally, prices, moved), Reason.DISRUPTION_BUDGET)
+    return dict.fromkeys(too_dear(tally_of(cluster, rules), prices), Reason.DISRUPTION_BUDGET)
 
 
 def in_words(short: Shortfall, now: float) -> str:
     """A text that names the budget, its bound, what is spent, what the move costs, and when it fits."""
-    unit = _UNITS[short.limit]
     head = f"{short.limit} of {short.holder} is {short.bound:g}"
     if short.limit is BudgetLimit.IN_FLIGHT:
         return f"{head}, and {short.spent:g} are pending: it waits until one lands"
     if math.isnan(short.price):
-        return f"{head}, and {_UNMEASURED[short.limit]}"
+        return f"{head}, and the connections of the bundle were not measured"
     if short.price > short.bound:
-        return f"{head}{unit}, and this move alone costs {short.price:.3g}{unit}: it never fits, raise the budget"
+        return f"{head} %, and this move alone costs {short.price:.3g} %: it never fits, raise the budget"
     when = "" if short.frees_at is None else f": it fits from {timestamp(max(now, short.frees_at) + 1)} on"
-    cost = "" if short.limit is BudgetLimit.BUNDLE_MOVES else f" and it costs {short.price:.3g}{unit}"
-    return f"{head}{unit}, {short.spent:.3g}{unit} spent{cost}{when}"
-
-
-_UNITS = {
-    BudgetLimit.CONNECTIONS: " %",
-    BudgetLimit.PUBLISH_GAP: " s",
-    BudgetLimit.BUNDLE_MOVES: "",
-    BudgetLimit.IN_FLIGHT: "",
-}
-
-_UNMEASURED = {
-    BudgetLimit.CONNECTIONS: "the connections of the bundle were not measured",
-    BudgetLimit.PUBLISH_GAP: "nothing measures publish gaps without spec.pulsar",
-}
+    return f"{head} %, {short.spent:.3g} % spent and it costs {short.price:.3g} %{when}"
 
 
 def why_withheld(cluster: ClusterState, settings: Settings, tally: BudgetTally, bundle: str, name: str) -> str:

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trimtab_operator.kube.move_costs import MoveCosts
 from trimtab_strategies.budget import TINY, BudgetLimit, BudgetTally, Price
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 from trimtab_strategies.planner.drain import EVACUATIONS
-from trimtab_strategies.shedding.trim.plan import USUAL_GAP
 
 UNRESTRAINED = EVACUATIONS | {Reason.BROKER_LOST, Reason.ADMIN}
 """Reasons of moves that no budget holds back."""
@@ -24,7 +22,6 @@ class Prices:
 
     rows: row of each bundle (Pulsar's spelling). namespace: (m,) rows of `namespaces`. of_policy, of_namespace: (m,)
     percent of the policy's and of the namespace's clients that the bundle has, NaN where they were not measured.
-    gaps: expected publish gap in seconds, by namespace; NaN where nothing measures moves.
     """
 
     rows: Mapping[str, int]
@@ -32,11 +29,10 @@ class Prices:
     namespace: IntArray
     of_policy: FloatArray
     of_namespace: FloatArray
-    gaps: Mapping[str, float]
 
     @classmethod
-    def of(cls, load: ClusterLoad, costs: Mapping[str, MoveCosts] | None) -> Prices:
-        """The prices from `load`. costs: measured costs of moves by namespace; None where nothing measures moves."""
+    def of(cls, load: ClusterLoad) -> Prices:
+        """The prices from `load`."""
         bundles = load.bundles
         sessions, spaces = bundles.sessions, len(load.namespaces)
         known = np.nan_to_num(sessions, nan=0.0)
@@ -47,18 +43,16 @@ class Prices:
             bundles.namespace,
             _percent(sessions, np.full(len(bundles), known.sum())),
             _percent(sessions, totals[bundles.namespace]),
-            {space: publish_gap(costs, space) for space in load.namespaces},
         )
 
     def price(self, bundle: str) -> Price:
         """The price of a move of `bundle` (Pulsar's spelling)."""
         if (row := self.rows.get(bundle)) is None:
             return UNKNOWN_PRICE
-        gap = self.gaps[self.namespaces[self.namespace[row]]]
-        return Price(float(self.of_policy[row]), float(self.of_namespace[row]), gap)
+        return Price(float(self.of_policy[row]), float(self.of_namespace[row]))
 
 
-UNKNOWN_PRICE = Price(float("nan"), float("nan"), float("nan"))
+UNKNOWN_PRICE = Price(float("nan"), float("nan"))
 """Price of a bundle that was not measured."""
 
 
@@ -68,34 +62,10 @@ def _percent(sessions: FloatArray, total: FloatArray) -> FloatArray:
     return found
 
 
-def publish_gap(costs: Mapping[str, MoveCosts] | None, namespace: str) -> float:
-    """Seconds for which the next move of a namespace's bundle is expected to cut publishers off.
-
-    The result is the mean of the latest measured moves, not the median, because a budget adds the gaps up. A move
-    without publishers counts as 0. Before the first measured move the result is `USUAL_GAP`. costs: None where nothing
-    measures moves; the result is then NaN.
-    """
-    if costs is None:
-        return float("nan")
-    latest = costs[namespace].latest if namespace in costs else ()
-    if not latest:
-        return USUAL_GAP
-    return sum(cost.publish_gap or 0.0 for cost in latest) / len(latest)
-
-
-def too_dear(tally: BudgetTally, prices: Prices, names: Mapping[str, str]) -> set[str]:
-    """The bundles (Pulsar's spelling) that a budget keeps from moving now.
-
-    names: Pulsar's spelling by object name, at least of the bundles in `tally.ledger.days`.
-    """
+def too_dear(tally: BudgetTally, prices: Prices) -> set[str]:
+    """The bundles (Pulsar's spelling) that a budget keeps from moving now."""
     spellings = tuple(prices.rows)
-    found = {spellings[row] for row in np.flatnonzero(_held(tally, prices)).tolist()}
-    if tally.rules.bounds(BudgetLimit.BUNDLE_MOVES):
-        for name in tally.ledger.days.keys() & names.keys():
-            bundle = names[name]
-            if tally.shortfall(name, bundle.rpartition("/")[0], prices.price(bundle), dated=False) is not None:
-                found.add(bundle)
-    return found
+    return {spellings[row] for row in np.flatnonzero(_held(tally, prices)).tolist()}
 
 
 def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
@@ -107,9 +77,7 @@ def _held(tally: BudgetTally, prices: Prices) -> BoolArray:
         if holder is not None and holder.budget.connections is not None:
             left[row] = holder.budget.connections - tally.clients_of(space)
         flights = rules.stricter(space, BudgetLimit.IN_FLIGHT)
-        gap = rules.stricter(space, BudgetLimit.PUBLISH_GAP)
-        full = flights is not None and len(tally.pending_of(space)) >= flights[0]
-        pending[row] = full or (gap is not None and not prices.gaps[space] <= gap[0] - tally.gaps_of(space) + TINY)
+        pending[row] = flights is not None and len(tally.pending_of(space)) >= flights[0]
     bounded = np.isfinite(left)[prices.namespace]
     held: BoolArray = pending[prices.namespace] | (bounded & ~(prices.of_namespace <= left[prices.namespace] + TINY))
     if (own := rules.own.budget.connections) is not None:

@@ -51,8 +51,7 @@ class Settings:
     forget_after: how long a discovered broker without a pod is kept. aim: target of the sizing advice; None: no advice.
     max_undone_moves: number of undone moves within an hour at which the policy stands down. approval_expires_after: how
     long a proposal waits. auto_approval: which proposals need no person. max_moves_in_flight: maximum number of pending
-    moves of an approved proposal; with `budget.adaptive_pace` also of pending moves to one broker. budget: how much
-    disruption moves may cause; None: no limit.
+    moves of an approved proposal. budget: how much disruption moves may cause; None: no limit.
 
     prometheus: its settings, without credentials; `auth` names the Secrets that hold them.
     pulsar: the Pulsar cluster that moves bundles; None: brokers that watch the objects move them.

@@ -16,7 +16,7 @@ from trimtab_operator.state.budget_left import recalled, rules_of, tally_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.publisher import StatusPublisher
-from trimtab_strategies.budget import DAY, HOUR, NO_BUDGET, BudgetLimit, BudgetTally, Charge, DisruptionBudget
+from trimtab_strategies.budget import HOUR, NO_BUDGET, BudgetLimit, BudgetTally, Charge, DisruptionBudget
 from trimtab_strategies.model import counted, some
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ OVERRIDDEN = "BudgetOverridden"
 class BudgetView:
     """A budget, and what counts against it.
 
-    clients: percent of the clients that were disconnected. spaces: ``tenant/name``. bundles: object names.
+    clients: percent of the clients that were disconnected. spaces: ``tenant/name``.
     """
 
     budget: DisruptionBudget
@@ -37,18 +37,14 @@ class BudgetView:
     clients: float
     charges: Sequence[Charge]
     spaces: Collection[str]
-    bundles: Collection[str]
 
-    def status(self, pace: int | None = None) -> BudgetStatus:
-        """The budget as a status shows it. pace: as in `BudgetStatus`."""
-        over = sum(charge.over for charge in self.charges)
-        return BudgetStatus(limits=list(self._uses()), overridden=over, pace=pace)
+    def status(self) -> BudgetStatus:
+        """The budget as a status shows it."""
+        return BudgetStatus(limits=list(self._uses()), overridden=sum(charge.over for charge in self.charges))
 
     def _uses(self) -> Iterator[BudgetUse]:
         found = {
             BudgetLimit.CONNECTIONS: self._clients,
-            BudgetLimit.PUBLISH_GAP: self._gaps,
-            BudgetLimit.BUNDLE_MOVES: self._moves,
             BudgetLimit.IN_FLIGHT: self._pending,
         }
         for limit, of in found.items():
@@ -67,16 +63,6 @@ class BudgetView:
     def _clients(self) -> tuple[float, str, float | None]:
         return self.clients, "", _oldest(self.charges)
 
-    def _gaps(self) -> tuple[float, str, float | None]:
-        space = max(self.spaces, key=lambda space: (self.tally.gaps_of(space), space), default="")
-        return self.tally.gaps_of(space), space, _oldest([c for c in self.charges if c.namespace == space])
-
-    def _moves(self) -> tuple[float, str, float | None]:
-        days = self.tally.ledger.days
-        bundle = max(self.bundles, key=lambda bundle: (len(days[bundle]), bundle), default="")
-        moves = days.get(bundle, ())
-        return float(len(moves)), bundle, min((at for at, _ in moves), default=-DAY) + DAY
-
     def _pending(self) -> tuple[float, str, float | None]:
         space = max(self.spaces, key=lambda space: (len(self.tally.pending_of(space)), space), default="")
         return float(len(self.tally.pending_of(space))), space, None
@@ -94,39 +80,28 @@ def budget_uses(cluster: ClusterState, settings: Settings) -> BudgetStatus | Non
     tally, name = tally_of(cluster, rules_of(cluster, settings)), settings.name
     charges = [charge for charge in tally.ledger.charges if charge.policy == name]
     spaces = sorted({charge.namespace for charge in charges} | set(tally.in_flight))
-    bundles = [bundle for bundle in tally.ledger.days if cluster.cares(name, bundle)]
-    windows = [window for broker, window in cluster.budget.pace.windows.items() if broker in cluster.brokers_of(name)]
-    view = BudgetView(settings.budget.bounds, tally, tally.clients_of_policy(), charges, spaces, bundles)
-    return view.status(int(min(windows)) if settings.budget.adaptive_pace and windows else None)
+    return BudgetView(settings.budget.bounds, tally, tally.clients_of_policy(), charges, spaces).status()
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceUses:
-    """What the budgets of topic namespaces have left, according to `tally`.
-
-    charges: ``tenant/name`` -> its charges. moved: names of the bundles that moved in the last day, by TopicNamespace.
-    """
+    """What the budgets of topic namespaces have left, according to `tally`. charges: ``tenant/name`` -> its charges."""
 
     tally: BudgetTally
     charges: Mapping[str, Sequence[Charge]]
-    moved: Mapping[str, Sequence[str]]
 
     @classmethod
-    def of(cls, tally: BudgetTally, cluster: ClusterState) -> Self:
+    def of(cls, tally: BudgetTally) -> Self:
         """Group all charges in one pass, because there may be many namespaces."""
-        charges, moved = dict[str, list[Charge]](), dict[str, list[str]]()
+        charges = dict[str, list[Charge]]()
         for charge in tally.ledger.charges:
             charges.setdefault(charge.namespace, []).append(charge)
-        for name in tally.ledger.days:
-            if (record := cluster.stores.bundles.items.get(name)) is not None:
-                moved.setdefault(record.topic_namespace, []).append(name)
-        return cls(tally, charges, moved)
+        return cls(tally, charges)
 
     def status(self, space: TopicNamespaceRecord) -> BudgetStatus:
         """The budget of one namespace."""
         full, tally = space.full_name, self.tally
-        charges, moved = self.charges.get(full, ()), self.moved.get(space.name, ())
-        return BudgetView(space.budget, tally, tally.clients_of(full), charges, [full], moved).status()
+        return BudgetView(space.budget, tally, tally.clients_of(full), self.charges.get(full, ()), [full]).status()
 
 
 @dataclass(slots=True)
@@ -157,7 +132,7 @@ class BudgetReporter:
         rules = rules_of(self.cluster, settings)
         if rules.over_time:
             await recalled(self.cluster)
-        uses = NamespaceUses.of(tally_of(self.cluster, rules), self.cluster)
+        uses = NamespaceUses.of(tally_of(self.cluster, rules))
         for space in spaces:
             try:
                 await self._write(space, uses)

@@ -92,9 +92,7 @@ class PolicyMetrics:
 
     def _budget(self, budget: BudgetStatus | None) -> None:
         uses = () if budget is None else budget.limits
-        pace = None if budget is None else budget.pace
         self._show(self.cluster.metrics.budget_spent, {(use.limit,): use.spent / use.bound for use in uses})
-        self._show(self.cluster.metrics.move_pace, {} if pace is None else {(): float(pace)})
 
     def usage(self, names: Sequence[str], usage: FloatArray, load: ClusterLoad | None) -> None:
         """Record the usage of the trusted brokers among `names`. The figures of the others may be anything, even 0.

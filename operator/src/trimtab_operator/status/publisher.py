@@ -323,7 +323,7 @@ class StatusPublisher:
 
 def _failed(written: Iterable[WriteResult]) -> list[WriteResult]:
     """The writes that failed. A move that waits for a budget has not failed. The status says why it waits."""
-    return [w for w in written if w.reason not in {None, Reason.DISRUPTION_BUDGET, Reason.PACE}]
+    return [w for w in written if w.reason not in {None, Reason.DISRUPTION_BUDGET}]
 
 
 def _noticeable(record: BrokerRecord, load: Mapping[str, float | None], count: int) -> bool:

@@ -187,11 +187,6 @@ class Metrics(DescribedMetrics):
             "Moves beyond a disruption budget, by policy and Reason. Moves for drains and people are never held back.",
             *("policy", "reason"),
         )
-        self.move_pace = self._gauge(
-            "move_pace",
-            "Lowest limit of a broker's pending moves, by policy. Long publish gaps lower it; absent: none was long.",
-            "policy",
-        )
         self.in_flight = self._gauge("moves_in_flight", "Moves that are written and not finished, by policy.", "policy")
         self.move_interruption = self._histogram(
             "move_interruption_seconds",

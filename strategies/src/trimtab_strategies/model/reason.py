@@ -83,7 +83,6 @@ class Reason(StrEnum):
     BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached
     HOUR_CAP = "HourCap"  # the policy's limit of moves per hour is reached
     DISRUPTION_BUDGET = "DisruptionBudget"  # the budget of the policy or of the bundle's namespace has too little left
-    PACE = "Pace"  # clients reconnect slowly at the broker, so no more moves to it may be pending now
     LAST_PRIORITY = "LastPriority"  # its namespace has the priority Last, and other bundles can move
     UNSCHEDULABLE = "Unschedulable"  # the broker takes no bundles
     RAMPING_UP = "RampingUp"  # the broker started lately, and receives fewer bundles per cycle

@@ -206,8 +206,6 @@ def print_budget(screen: Console, budget: BudgetStatus) -> None:
     if budget.overridden:
         text = f"{counted(budget.overridden, 'move')} beyond the budget in the last hour: drains, lost brokers, users"
         screen.print(Text(f"  {text}"))
-    if budget.pace is not None:
-        screen.print(Text(f"  {counted(budget.pace, 'pending move')} at a time to the broker with the longest gaps"))
 
 
 def _print_condition(screen: Console, kind: str, status: Text, text: str) -> None:

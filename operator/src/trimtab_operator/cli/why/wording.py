@@ -205,14 +205,6 @@ SENTENCES: Mapping[Reason, Sentence] = {
             _MOVE,
         ),
     ),
-    Reason.PACE: Sentence(
-        "clients reconnect slowly at its destination, so no more moves to it may be pending now",
-        (
-            "wait until some have landed",
-            f"ignore the publish gaps: {_set(budget={'adaptivePace': False})}",
-            _MOVE,
-        ),
-    ),
     Reason.LAST_PRIORITY: Sentence(
         "its namespace has the priority Last, and other bundles can move",
         ("let it move like others: kubectl edit tns -n {namespace} (spec.priority)", _MOVE),

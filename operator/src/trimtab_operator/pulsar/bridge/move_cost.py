@@ -23,7 +23,6 @@ from trimtab_operator.pulsar.bridge.unload_request import Landing
 from trimtab_operator.pulsar.client.errors import PulsarError
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +132,6 @@ class MoveCostController:
         cluster = self._cluster
         if cost.publish_gap is not None:
             cluster.metrics.move_interruption.observe(cost.publish_gap)
-            policy = self._policy_of(landing)
-            if policy is not None:
-                cluster.budget.measured(landing.destination, cost.publish_gap, policy.max_moves_in_flight)
         record = cluster.stores.topic_namespaces.items.get(landing.namespace)
         if record is None:
             return
@@ -146,11 +142,6 @@ class MoveCostController:
             TOPIC_NAMESPACES, cluster.namespace, record.name, {"status": status}, subresource="status"
         )
         log.info("bundle %s: its clients reconnected after %.3f s", landing.bundle, cost.reconnect)
-
-    def _policy_of(self, landing: Landing) -> Settings | None:
-        """The policy that the bundle belongs to; None if either is gone."""
-        settings, record = self._cluster.policies.settings, self._cluster.stores.bundles.items.get(landing.bundle)
-        return None if record is None else settings.get(self._cluster.caretaker(record))
 
     def _costs_of(self, record: TopicNamespaceRecord) -> MoveCosts:
         """Costs of a namespace. The store may not show the latest write yet, so this process remembers it."""
