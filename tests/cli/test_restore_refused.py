@@ -15,8 +15,14 @@ pytestmark = pytest.mark.apiserver
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--admin-url", "http://pulsar:808080"], "--admin-url http://pulsar:808080: the url can't be read: Port"),
-        (["--admin-url", "http://[::1"], "--admin-url http://[::1: the url can't be read: Invalid IPv6 URL"),
+        (
+            ["--admin-url", "http://pulsar:808080"],
+            "--admin-url http://pulsar:808080: the url can't be read: its port must",
+        ),
+        (
+            ["--admin-url", "http://[::1"],
+            "--admin-url http://[::1: the url can't be read: its port must be 1 to 65535, and",
+        ),
         (["--stop-deployment", "trimtab", "--lease-name="], "it needs a --lease-name that is not empty"),
     ],
 )

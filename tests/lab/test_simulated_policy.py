@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from trimtab_lab.simulation import named, played
+from trimtab_lab.simulation import named, parsed, played
 from trimtab_lab.simulation.policy import PolicyPlayer, policies
 from trimtab_operator.cli import main
 from trimtab_operator.cli.common import CommandError
@@ -62,6 +62,29 @@ def test_the_moves_of_an_hour_are_limited(tmp_path: Path) -> None:
     moves = played(named("two-hot"), player(tmp_path, "limits: {maxMovesPerHour: 3}"), 1).record.moves
 
     assert moves.sum() == 3
+
+
+FIVE_OF_200 = """\
+title: Five of 200 leave
+description: Two hundred equal brokers are between 30 and 80 %; five leave.
+machines:
+  - {count: 200, usage: {first: 0.3, last: 0.8}, bundles: 60}
+events:
+  - {event: leave, brokers: [0, 1, 2, 3, 4], round: 5}
+"""
+
+
+@pytest.mark.slow
+def test_without_a_limit_a_large_cluster_may_make_more_moves_in_an_hour(tmp_path: Path) -> None:
+    scenario = parsed(FIVE_OF_200)
+
+    bounded = played(scenario, player(tmp_path, "limits: {maxMovesPerHour: 200}"), 1)
+    by_size = played(scenario, player(tmp_path), 1)
+
+    assert bounded.record.moves.sum() == 200
+    assert 200 < by_size.record.moves.sum() <= 20 * 200
+    assert by_size.score.left < 5
+    assert bounded.score.left > 15
 
 
 def test_no_hour_cuts_more_clients_than_the_budget_allows(tmp_path: Path) -> None:

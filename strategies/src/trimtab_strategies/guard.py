@@ -31,7 +31,7 @@ class MoveLimits:
 
     cool_down:            a bundle that moved may move again after more than these seconds.
     max_moves_per_cycle:  moves in one decision; None: see `cycle_cap`.
-    max_moves_per_hour:   moves in any hour.
+    max_moves_per_hour:   moves in any hour; None: see `hour_cap`.
     max_splits_per_cycle: splits in one decision.
     max_moves_per_broker: moves from, and moves to, one broker in one decision.
     min_trusted_brokers:  ratio 0-1 of the ready brokers whose data must be trusted.
@@ -42,7 +42,7 @@ class MoveLimits:
     cool_down: float = 1800.0
     max_moves_per_cycle: int | None = None
     max_moves_per_broker: int = 10
-    max_moves_per_hour: int = 200
+    max_moves_per_hour: int | None = None
     max_splits_per_cycle: int = 10
     min_trusted_brokers: float = 0.75
     max_lost_brokers: float = 0.4
@@ -51,6 +51,10 @@ class MoveLimits:
     def cycle_cap(self, brokers: int) -> int:
         """Maximum number of moves in one decision: by default twice the number of brokers, at least 20."""
         return max(20, 2 * brokers) if self.max_moves_per_cycle is None else self.max_moves_per_cycle
+
+    def hour_cap(self, brokers: int) -> int:
+        """Maximum number of moves in any hour: by default 20 times the number of brokers, at least 200."""
+        return max(200, 20 * brokers) if self.max_moves_per_hour is None else self.max_moves_per_hour
 
 
 class Verdict:
@@ -122,7 +126,7 @@ def guard(cluster: ClusterLoad, limits: MoveLimits, *, moved_last_hour: int) -> 
     may_shed = trusted_brokers(cluster)
     may_receive = may_shed.rule_out(~cluster.brokers.schedulable, Reason.UNSCHEDULABLE)
     sheddable = movable_bundles(cluster, limits)
-    left_this_hour = max(0, limits.max_moves_per_hour - moved_last_hour)
+    left_this_hour = max(0, limits.hour_cap(len(cluster.brokers)) - moved_last_hour)
     per_cycle, receives = limits.cycle_cap(len(cluster.brokers)), receivable(cluster, limits)
     return Guarded(
         sheddable=sheddable,

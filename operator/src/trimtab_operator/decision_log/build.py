@@ -82,13 +82,14 @@ def _parameters(settings: Settings) -> dict[str, Any]:
 
 def _caps(result: CycleResult, settings: Settings, remembered: PolicyState) -> CapUsage:
     limits, made = settings.limits, remembered.moved_last_hour(result.started)
+    brokers = len(result.plan.brokers) if result.plan is not None else 0
     first = min((at for at, _ in remembered.moves if result.started - at < HOUR), default=None)
     return CapUsage(
-        per_cycle=limits.cycle_cap(len(result.plan.brokers) if result.plan is not None else 0),
+        per_cycle=limits.cycle_cap(brokers),
         per_broker=limits.max_moves_per_broker,
-        per_hour=limits.max_moves_per_hour,
+        per_hour=limits.hour_cap(brokers),
         last_hour=made,
-        free_at=first + HOUR if first is not None and made >= limits.max_moves_per_hour else None,
+        free_at=first + HOUR if first is not None and made >= limits.hour_cap(brokers) else None,
         cool_down=limits.cool_down,
     )
 

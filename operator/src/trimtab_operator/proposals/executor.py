@@ -81,7 +81,7 @@ def _hand(move: Move, _record: BundleRecord, context: ValidationContext) -> Why 
 
 
 def _hour(_move: Move, _record: BundleRecord, context: ValidationContext) -> Why | None:
-    if context.moved_last_hour >= (cap := context.settings.limits.max_moves_per_hour):
+    if context.moved_last_hour >= (cap := context.settings.limits.hour_cap(len(context.brokers))):
         return Reason.HOUR_CAP, f"limits.maxMovesPerHour is {cap}, and that many were made"
     return None
 

@@ -57,8 +57,8 @@ class Limits(Resource):
     at first to maxMovesPerBroker at the end. The ramp limits neither moves from a drained broker nor new owners of
     unassigned bundles. There is no ramp if this is 0s, while all brokers are younger than this, and for a broker
     without a pod."""
-    max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] = 200
-    """Maximum number of moves in any hour."""
+    max_moves_per_hour: Annotated[int, Field(ge=1, le=100000)] | None = None
+    """Maximum number of moves in any hour. If absent: 20 times the number of brokers, at least 200."""
     max_moves_in_flight: Annotated[int, Field(ge=1, le=10000)] = 10
     """Maximum number of pending moves of an approved proposal. The next move starts when one has landed."""
     max_splits_per_cycle: Annotated[int, Field(ge=0, le=1000)] = 10

@@ -247,7 +247,7 @@ class MovePlanner:
             Reason.BROKER_CAP: f"at most {counted(self.limits.max_moves_per_broker, 'move')} per broker and cycle"
             + (", and fewer while a broker ramps up" if self.limits.ramp_up else ""),
             Reason.CYCLE_CAP: f"at most {counted(self.limits.cycle_cap(len(self.cluster.brokers)), 'move')} per cycle",
-            Reason.HOUR_CAP: f"at most {counted(self.limits.max_moves_per_hour, 'move')} per hour",
+            Reason.HOUR_CAP: f"at most {counted(self.limits.hour_cap(len(self.cluster.brokers)), 'move')} per hour",
         }
         found = [(self.cluster.brokers.names[broker], why, names) for (broker, why), names in self._left_out.items()]
         return [

@@ -6,6 +6,7 @@ The annotation `trimtab.dev/lint-ignore: "rule, rule"` on an object silences the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -74,19 +75,18 @@ def _note(rule: str, at: At, text: str) -> Found:
 
 
 def _unlimited(policy: LintedPolicy) -> Iterator[Found]:
-    limits = policy.spec.limits
     if policy.spec.mode is Mode.AUTO and "limits" not in policy.raw:
         yield _warn(
             "auto-without-limits",
             ("spec", "mode"),
             "is Auto and spec.limits is left out, which allows twice as many moves in a cycle as there are "
-            f"brokers, and {limits.max_moves_per_hour} in an hour: write limits that suit your clients",
+            "brokers, and 200 or more in an hour: write limits that suit your clients",
         )
 
 
 def _hour_below_cycle(policy: LintedPolicy) -> Iterator[Found]:
     limits = policy.spec.limits
-    if limits.max_moves_per_cycle is not None and limits.max_moves_per_hour < limits.max_moves_per_cycle:
+    if (limits.max_moves_per_hour or math.inf) < (limits.max_moves_per_cycle or 0):
         yield _note(
             "caps",
             (*_LIMITS, "maxMovesPerHour"),
