@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 76_100,
+    "lines in */src": 75_950,
     "verbs": 32,
     "fields of BalancingPolicy.spec": 270,
     "bytes of README.md": 9_000,
