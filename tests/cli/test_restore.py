@@ -205,7 +205,7 @@ def test_an_operator_that_will_undo_the_restore_is_told(
         told = capsys.readouterr().out.splitlines()
         assert "BalancingPolicy main: finalizer removed" in told
         assert told[-1] == (
-            f"the operator trimtab-0 still runs in namespace {kube_namespace} and will add its finalizers again: "
+            f"the operator trimtab-0 still runs in namespace {kube_namespace} and may switch off again: "
             "stop it first with --stop-deployment NAME, or uninstall it"
         )
 

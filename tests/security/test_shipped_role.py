@@ -23,6 +23,7 @@ CANT_BE_SHOWN: dict[Right, str] = {
     ("trimtab.dev", "topicnamespaces", "create"): "takes a Pulsar cluster: tests/e2e/test_sync.py",
     ("trimtab.dev", "topicnamespaces", "patch"): "takes a Pulsar cluster: tests/pulsar_bridge/test_sync_namespaces.py",
     ("trimtab.dev", "topicnamespaces", "delete"): "takes a Pulsar cluster: tests/e2e/test_sync.py",
+    ("trimtab.dev", "balancingpolicies", "patch"): "takes a command: tests/proposals/test_proposals.py",
     ("", "configmaps", "delete"): "takes a Pulsar cluster: tests/e2e/test_own_balancer.py",
 }
 """Rights that this scenario can't show -> why, and which test does."""

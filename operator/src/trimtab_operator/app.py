@@ -34,6 +34,7 @@ from trimtab_operator.kube.records import bundle_record, split_record, topic_nam
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
 from trimtab_operator.leadership import elected, lead, stop_on_signal
+from trimtab_operator.loop.policy_tasks import PolicyTasks
 from trimtab_operator.pulsar.bridge.connection import Bridge, parts
 from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease
 from trimtab_operator.reconcile.brokers import discover, left_behind
@@ -137,19 +138,20 @@ async def run_operator(
             log.info("serving /metrics, /healthz and /readyz on %s:%d", options.http_host, port)
             try:
                 if await elected(clusters, elector, stop):
-                    await lead(api, clusters, elector, stop, lambda cluster: _writers(cluster, elector.fence))
+                    await lead(api, clusters, elector, stop, lambda cluster: _writers(clusters, cluster, elector.fence))
             finally:
                 await elector.release()
     finally:
         await ended(*tasks)
 
 
-def _writers(cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
-    """The tasks of the leader that write, apart from Kopf's. fence: it also checks writes to Pulsar."""
+def _writers(clusters: Clusters, cluster: ClusterState, fence: Fence) -> Mapping[str, Callable[[], Awaitable[None]]]:
+    """The tasks of the leader that write in one of the `clusters`. fence: it also checks writes to Pulsar."""
     bridge = Bridge(cluster, fence, parts)
     declarative = DeclarativeSplitExecutor(cluster.api, cluster.namespace, cluster.now)
     splits = SplitController(cluster, ChosenSplitExecutor(cluster, lambda: bridge.admin, declarative))
     return {
+        "policies": PolicyTasks(cluster, clusters.policies[cluster.namespace]).run,
         "bridge": bridge.run,
         "release": BalancerRelease(cluster, fence.check).run,
         "discovery": lambda: discover_brokers(cluster),

@@ -1,7 +1,10 @@
-"""The Kopf handlers: each reads the object and calls one function of `loop` or `reconcile`.
+"""The Kopf handler: it keeps the policies of `Clusters`, which `loop.policy_tasks` runs, as they are now.
 
-Bundles, Brokers and BundleSplits have no handlers: Kopf would write to each of 60,000 objects, and it misses deletions
-that happen before it lists the objects again. Our own stores follow those kinds.
+It is called for each policy at a listing, and for each change and deletion. For such a handler Kopf writes nothing to
+the objects: a daemon would give each policy a finalizer, and its deletion would wait for the operator.
+
+Bundles, Brokers and BundleSplits have no handlers: Kopf would call them for each of 60,000 objects, and it misses
+deletions that happen before it lists the objects again. Our own stores follow those kinds.
 
 Kopf copies its memo for each object. The memo is the frozen `Clusters`, so a copy refers to the same clusters.
 """
@@ -12,46 +15,31 @@ from typing import Any
 
 import kopf
 
-from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.pulsar.own_balancer.restore import RELEASE_WITHIN, release_balancer
 from trimtab_operator.resources.common import GROUP, VERSION
 from trimtab_operator.state.clusters import Clusters
-
-_BACKOFF = 10.0 + RELEASE_WITHIN
-"""Seconds after which Kopf cancels a loop that was asked to stop."""
 
 
 def registry() -> kopf.OperatorRegistry:
     """A new registry with all handlers; Kopf's global registry stays empty."""
     handlers = kopf.OperatorRegistry()
-    kopf.daemon(GROUP, VERSION, "balancingpolicies", registry=handlers, cancellation_backoff=_BACKOFF)(balance)
+    kopf.on.event(GROUP, VERSION, "balancingpolicies", registry=handlers)(policy_seen)
     return handlers
 
 
-async def balance(
-    *, name: str, namespace: str | None, uid: str, body: kopf.Body, stopped: Any, memo: Clusters, **_: Any
-) -> None:
-    """Run the loop of a BalancingPolicy until Kopf stops it, because the policy was deleted or the operator stops.
-
-    Kopf removes the finalizer of a deleted policy when this returns, so Pulsar's own balancer is restored before that.
-    """
-    cluster = await memo.reach(namespace or "")
-    await PolicyLoop(name, uid, cluster, read=lambda: dict(body)).run(stopped)
-    if stopped.reason is not None and kopf.DaemonStoppingReason.RESOURCE_DELETED in stopped.reason:
-        await release_balancer(cluster)
+async def policy_seen(*, namespace: str | None, uid: str, event: kopf.RawEvent, memo: Clusters, **_: Any) -> None:
+    """Keep a BalancingPolicy as it is now, or forget it."""
+    policies = memo.policies[namespace or ""]
+    if event["type"] == "DELETED":
+        policies.pop(uid, None)
+    else:
+        policies[uid] = event["object"]
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Kopf's settings: our group in everything it writes, time limits on watches, and no Events by Kopf."""
+    """Kopf's settings: time limits on watches, and no Events by Kopf."""
     settings = kopf.OperatorSettings()
-    settings.persistence.finalizer = f"{GROUP}/finalizer"
-    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
-    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    # Kopf checks after this time whether a stopped loop has exited. If it has not, Kopf checks again only after the
-    # whole back-off. A loop needs this time to end its reconcile.
-    settings.background.instant_exit_timeout = 3.0
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.connect_timeout = 30

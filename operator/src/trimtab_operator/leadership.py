@@ -1,8 +1,8 @@
 """Runs the operator as a standby until it is elected, then as the leader. Only the leader runs tasks that write.
 
 A process leads once. When it loses the Lease it exits, and Kubernetes starts another standby. So a process that was
-suspended for minutes has nothing to undo. Our tasks start before Kopf, because Kopf, when it stops, cancels every task
-that started after it.
+suspended for minutes has nothing to undo. Kopf, when it stops, cancels every task that started after it, so the tasks
+that write end before that: their started writes finish.
 
 A new leader takes an epoch that was never used. All policies share the epoch, because a bundle may pass from one policy
 to another. The epoch must be above that of every bundle, or the API server refuses our writes. It must also be above
@@ -77,9 +77,14 @@ async def lead(api: Api, clusters: Clusters, elector: Elector, stop: asyncio.Eve
     try:
         admission.counted |= await _begin(clusters, elector)
         await admission.look()
-        tasks.append(kept_running("admission", admission.run))
+        tasks.append(admitting := kept_running("admission", admission.run))
         tasks.append(asyncio.create_task(_take_signals_back(stop), name="signals again"))
-        await _run_kopf(clusters, api, elector.fence, stop)
+        watching = asyncio.create_task(_run_kopf(clusters, api, elector.fence, stop), name="kopf")
+        tasks += [watching, stopped := asyncio.create_task(stop.wait())]
+        await asyncio.wait({watching, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await ended(admitting)
+        await admission.end()  # while we still lead
+        await watching
         if keeping.done():
             keeping.result()
         await take_leave(clusters, elector.reference)

@@ -108,7 +108,6 @@ class NamespaceAdmission:
         known = self.clusters.by_namespace
         for namespace in [space for space, (cluster, _) in self.tasks.items() if known.get(space) is not cluster]:
             self.counted.discard(namespace)
-            self.clusters.admitted.pop(namespace, None)
             await ended(*self.tasks.pop(namespace)[1])
         for cluster, _ in list(self.tasks.values()):
             bundles, told = cluster.stores.bundles.items.values(), cluster.policies.leaders.values()
@@ -137,7 +136,6 @@ class NamespaceAdmission:
             await self._report(cluster, policies, "False", ConditionReason.ALONE, "no other client reverts its moves")
         running = [kept_running(name, run) for name, run in self.writers(cluster).items()]
         self.tasks[cluster.namespace] = (cluster, running)
-        self.clusters.admitted[cluster.namespace].set()
 
     async def _depose(self, cluster: ClusterState, why: str) -> None:
         """End our term, and say so in the policies of a namespace where another leader counts."""

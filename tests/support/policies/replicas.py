@@ -222,7 +222,7 @@ class ReplicaCluster:
         self.rest.create(f"{API}/balancingpolicies", manifests.policy(POLICY, **{**base, **spec}))
 
     def drop_policy(self) -> None:
-        """Delete the policy, and remove Kopf's finalizer, because no operator removes it."""
+        """Delete the policy, and remove its finalizer, because no operator removes it."""
         path = f"{API}/balancingpolicies/{POLICY}"
         if self.policy():
             self.rest.patch(path, {"metadata": {"finalizers": None}})

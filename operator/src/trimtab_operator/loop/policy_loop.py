@@ -123,10 +123,7 @@ class PolicyLoop:
         )
 
     async def run(self, stopped: asyncio.Event) -> None:
-        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish.
-
-        Kopf's own flag will do, too: it has the methods `is_set` and `wait`.
-        """
+        """Reconcile until `stopped`. Writes that are under way then have `GRACE` seconds to finish."""
         self.cluster.policies.wakers[self.name] = self.wake
         try:
             while not stopped.is_set():

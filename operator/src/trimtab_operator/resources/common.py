@@ -17,6 +17,9 @@ VERSION = "v1alpha1"
 
 API_VERSION = f"{GROUP}/{VERSION}"
 
+FINALIZER = f"{GROUP}/finalizer"
+"""Holds a deleted BalancingPolicy until Pulsar's own balancer is restored. Earlier releases gave it to every policy."""
+
 
 class Resource(YamlModel):
     """Base of every part of a custom resource: camelCase on the wire, unknown keys refused, values immutable.

@@ -67,7 +67,7 @@ _FOLLOW = {"list": "fills the operator's store", "watch": "updates the operator'
 _KOPF = {
     "list": "Kopf calls handlers for each object",
     "watch": "Kopf calls handlers for each change",
-    "patch": "Kopf keeps its progress in annotations, and a finalizer while a policy's loop runs",
+    "patch": "commands are taken off; a finalizer while Pulsar's own balancer is switched off",
 }
 
 PERMISSIONS = (

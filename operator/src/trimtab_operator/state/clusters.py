@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.state.cluster import ClusterState, ProcessState
@@ -22,8 +24,7 @@ class Clusters:
     engine: as in `ClusterState`.
     everywhere: whether all namespaces are watched; else only those in `by_namespace`.
     listed: set once `by_namespace` is complete for the first time.
-    admitted: namespace -> event, set once its policies may run: the process leads, and its epoch is higher than all
-    epochs that were used there.
+    policies: namespace -> uid -> policy (JSON) as Kopf's watch shows it, also where this process does not run it.
     """
 
     process: ProcessState
@@ -33,7 +34,7 @@ class Clusters:
     everywhere: bool = False
     by_namespace: dict[str, ClusterState] = field(default_factory=dict)
     listed: asyncio.Event = field(default_factory=asyncio.Event)
-    admitted: defaultdict[str, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
+    policies: defaultdict[str, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
 
     def all(self) -> list[ClusterState]:
         """The current clusters."""
@@ -58,8 +59,3 @@ class Clusters:
         """Start the next reconcile of all policies immediately."""
         for cluster in self.all():
             cluster.wake()
-
-    async def reach(self, namespace: str) -> ClusterState:
-        """The cluster in `namespace`, once its policies may run in this process."""
-        await self.admitted[namespace].wait()
-        return self.by_namespace[namespace]

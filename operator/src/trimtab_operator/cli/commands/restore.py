@@ -39,7 +39,7 @@ from trimtab_operator.pulsar.own_balancer.restore import (
     reached,
     restore_settings,
 )
-from trimtab_operator.resources.common import GROUP
+from trimtab_operator.resources.common import FINALIZER
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.urls import AllowedUrls
 
@@ -93,8 +93,6 @@ async def _remaining_holder(api: Api, namespace: str, name: str) -> str:
         await asyncio.sleep(_READ_EVERY)
 
 
-_FINALIZER = f"{GROUP}/finalizer"
-
 _TRIES = 5
 """Attempts to write an object that other clients write too."""
 
@@ -104,7 +102,7 @@ Restore a Pulsar cluster to its state before Trimtab balanced it:
   1. set to mode DryRun all policies that have switched off Pulsar's own balancer, so that they do not do so again
   2. restore Pulsar's own shedding and automatic split to their former settings. A running operator does this itself;
      if it has not within 10 seconds, the command does
-  3. with --stop-deployment, and only if step 2 worked, stop the operator: while it runs, it adds finalizers again
+  3. with --stop-deployment, and only if step 2 worked, stop the operator: while it runs, it may switch off again
   4. remove Trimtab's finalizers from BalancingPolicies and TopicNamespaces, so that these can be deleted
 
 Bundles stay on their brokers. The command works with and without a running operator, can be repeated, and exits with 1
@@ -310,12 +308,12 @@ async def _leader(api: Api, arguments: argparse.Namespace, namespaces: Sequence[
 
 
 async def _warn_of_operator(api: Api, arguments: argparse.Namespace, namespaces: Sequence[str]) -> None:
-    """Print a warning if an operator still leads: it will add the finalizers again."""
+    """Print a warning if an operator still leads: it may switch off again what a policy allows."""
     holder, namespace = await _leader(api, arguments, namespaces)
     if holder:
         also = f" --operator-namespace {namespace}" if [*namespaces] != [namespace] else ""
         print(
-            f"the operator {holder} still runs in namespace {namespace} and will add its finalizers again: "
+            f"the operator {holder} still runs in namespace {namespace} and may switch off again: "
             f"stop it first with --stop-deployment NAME{also}, or uninstall it"
         )
 
@@ -326,7 +324,7 @@ async def _release(api: Api, ref: ResourceRef, arguments: argparse.Namespace) ->
     Raises `ApiError`.
     """
     items = await objects(api, ref, arguments.namespace)
-    return [await _release_one(api, ref, arguments, item) for item in items if _FINALIZER in _finalizers(item)]
+    return [await _release_one(api, ref, arguments, item) for item in items if FINALIZER in _finalizers(item)]
 
 
 async def _release_one(api: Api, ref: ResourceRef, arguments: argparse.Namespace, item: Mapping[str, Any]) -> bool:
@@ -345,7 +343,7 @@ async def _remove_finalizer(
     api: Api, ref: ResourceRef, namespace: str, item: Mapping[str, Any], tries: int = _TRIES
 ) -> None:
     """Remove the finalizer, and retry if the object changed since it was read. Raises `ApiError`."""
-    meta, left = item["metadata"], [finalizer for finalizer in _finalizers(item) if finalizer != _FINALIZER]
+    meta, left = item["metadata"], [finalizer for finalizer in _finalizers(item) if finalizer != FINALIZER]
     body = {"metadata": {"resourceVersion": meta["resourceVersion"], "finalizers": left}}
     try:
         await api.patch(ref, namespace, meta["name"], body)
