@@ -32,11 +32,8 @@ TOKEN = "s3cret"
 def release(
     release_plane: ControlPlane, online: Runner, prometheus_binary: Path, tmp_path: Path
 ) -> Iterator[ChartCluster]:
-    """An installed release with Spark in the operator's pod, and with brokers and a Prometheus to work on."""
-    cluster = ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage")
-    cluster.values["spark"] = {"mode": "embedded", "memory": "500m"}
-    cluster.values["resources"] = {"limits": {"memory": "2Gi"}}
-    with cluster as stage:
+    """An installed release with Spark in the operator's pod, as by default, and with brokers and a Prometheus."""
+    with ChartCluster(release_plane, online, prometheus_binary, tmp_path / "stage") as stage:
         yield stage
 
 

@@ -124,8 +124,7 @@ def test_the_hook_before_an_uninstall_asks_the_servers_that_the_operator_may_ask
 
 def test_every_option_that_a_user_wants_is_a_value(offline: Runner, capsys: pytest.CaptureFixture[str]) -> None:
     """What is left out: who this is, which namespace, and how to reach the cluster come from the pod."""
-    spark = {"spark": {"mode": "embedded"}, "resources": {"limits": {"memory": "2Gi"}}}
-    values = combinations()["locked-down"] | {"watchNodes": True} | spark
+    values = combinations()["locked-down"] | {"watchNodes": True}
     told = operator_container(offline.rendered(values))["args"]
     with pytest.raises(SystemExit):
         parser_for(["run"]).parse_args(["run", "--help"])
@@ -212,8 +211,9 @@ def test_spark_is_where_it_was_asked_for(offline: Runner) -> None:
         args = operator_container(offline.rendered(values))["args"]
         return next(word.partition("=")[2] for word in args if word.startswith("--spark="))
 
-    assert spark({}) == "none"
-    assert spark({"spark": {"mode": "embedded"}, "resources": {"limits": {"memory": "2Gi"}}}) == "local[2]"
+    assert spark({}) == parser_for(["run"]).parse_args(["run"]).spark
+    assert spark({"spark": {"mode": "none"}}) == "none"
+    assert spark({"spark": {"cores": 1}}) == "local[1]"
     assert spark({"spark": {"mode": "sidecar", "sidecar": {"port": 15010}}}) == "sc://127.0.0.1:15010"
     shared = {"volume": "claim", "existingClaim": "shared"}
     remote = {"mode": "remote", "remote": {"url": "sc://spark:15002"}}
@@ -273,7 +273,10 @@ def test_the_dashboard_is_found_by_grafanas_sidecar(offline: Runner) -> None:
         ({"spark": {"memory": "100m"}}, "spark.memory is 100m, and Spark needs 480m or more: set it to 700m or 1g"),
         ({"spark": {"memory": "0g"}}, "memory"),
         ({"spark": {"mode": "sidecar", "memory": "479m"}}, "spark.memory is 479m, and Spark needs 480m or more"),
-        ({"spark": {"mode": "embedded"}}, "but resources.limits.memory is 768Mi: lower the first or raise the second"),
+        (
+            {"resources": {"limits": {"memory": "768Mi"}}},
+            "but resources.limits.memory is 768Mi: lower the first or raise the second",
+        ),
         (
             {"spark": {"mode": "sidecar", "memory": "1g", "sidecar": {"resources": {"limits": {"memory": "1Gi"}}}}},
             "but spark.sidecar.resources.limits.memory is 1Gi: lower the first or raise the second",

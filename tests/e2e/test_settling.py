@@ -13,6 +13,7 @@ from pulsar_costs import costs, keep, table
 from pulsar_witness import Witness
 from real_pulsar_cluster import BY_RATE, SMALL_BROKERS, RealPulsarCluster
 from small_cluster import until
+from trimtab_operator.cli.common import EMBEDDED
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 
@@ -92,7 +93,7 @@ def measuring_stage(
     if load_manager is not LoadManagerKind.EXTENSIBLE or name != "rate":
         yield request.getfixturevalue("stage")
         return
-    with own_stage(limits=SMALL_BROKERS, spark="local[*]") as stage:
+    with own_stage(limits=SMALL_BROKERS, spark=EMBEDDED) as stage:
         yield stage
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from small_cluster import SmallCluster
+from trimtab_operator.cli.common import EMBEDDED
 from trimtab_testbed.programs.find import KubeBinaries
 
 
@@ -16,7 +17,7 @@ def whole_stage(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
     """Everything running, with no policy."""
-    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("stage")) as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("stage"), spark=EMBEDDED) as stage:
         yield stage
 
 

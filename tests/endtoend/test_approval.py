@@ -9,7 +9,7 @@ import pytest
 
 from small_cluster import SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 def trimtab(stage: SmallCluster, verb: str, *words: str) -> subprocess.CompletedProcess[str]:

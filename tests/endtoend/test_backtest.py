@@ -14,7 +14,7 @@ from trimtab_operator.cli.main import main
 INTERVAL = 2.0
 """Seconds between two cycles of `SmallCluster.apply_policy`."""
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 def test_a_backtest_makes_the_moves_that_the_operator_made(

@@ -8,7 +8,7 @@ import pytest
 
 from small_cluster import API, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 def shown(stage: SmallCluster, name: str) -> tuple[str, str]:

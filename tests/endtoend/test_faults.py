@@ -8,7 +8,7 @@ from faulty_proxy import Fault
 from manifests import policy
 from small_cluster import API, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 @pytest.mark.parametrize(

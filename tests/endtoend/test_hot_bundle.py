@@ -9,7 +9,7 @@ import pytest
 from ring_check import check_ring
 from small_cluster import API, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 HOT = "t-n-0x80000000-0xa0000000"
 """The busiest of the eight bundles: about 35 MiB/s; the next one has 25."""

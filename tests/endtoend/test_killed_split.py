@@ -14,7 +14,7 @@ from small_cluster import API, SmallCluster, until
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_strategies.hash_ring import parse_bundle
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
 
 PARENT_NAME, SPLIT = "t-n-0x80000000-0xa0000000", "cut"
 CHILDREN = {"t-n-0x80000000-0x90000000", "t-n-0x90000000-0xa0000000"}

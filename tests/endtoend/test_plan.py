@@ -11,7 +11,7 @@ import pytest
 
 from small_cluster import SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 @pytest.mark.smoke

@@ -11,7 +11,7 @@ import yaml
 
 from small_cluster import SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
 def test_a_saved_plan_is_carried_out_and_rolled_back_beside_the_operator(stage: SmallCluster, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from small_cluster import NAMESPACE, POLICY, SmallCluster, until
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 HOT = "pulsar-broker-0"
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from trimtab_operator.cli import main
+from trimtab_operator.cli.common import EMBEDDED
 from trimtab_operator.cli.parser import parser_for
 from trimtab_operator.resources.crd import manifests as crds
 from trimtab_testbed.servers.kube import ControlPlane
@@ -90,7 +91,7 @@ def test_the_base_measures_as_its_memory_allows(control_plane: ControlPlane) -> 
     [container] = rendered(control_plane, BASE)["Deployment", "trimtab"]["spec"]["template"]["spec"]["containers"]
     told = parser_for(container["args"]).parse_args(container["args"])
     chart = yaml.safe_load((ROOT / "charts/trimtab/values.yaml").read_text())
-    assert told.spark == chart["spark"]["mode"] == "none"
+    assert (told.spark, chart["spark"]["mode"]) == (EMBEDDED, "embedded")
     assert container["resources"] == chart["resources"]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from small_cluster import SmallCluster
+from trimtab_operator.cli.common import EMBEDDED
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.certificates import Authority
 
@@ -24,5 +25,5 @@ def stage(
 ) -> Iterator[SmallCluster]:
     """Everything running, Spark too, with no policy; its operator is the ServiceAccount that ships."""
     folder = tmp_path_factory.mktemp("secured-stage")
-    with SmallCluster(kube_binaries, prometheus_binary, folder, spark="local[*]") as running:
+    with SmallCluster(kube_binaries, prometheus_binary, folder, spark=EMBEDDED) as running:
         yield running

@@ -11,6 +11,7 @@ import yaml
 from chart import CHART, RELEASE, Runner
 from helm_release import HelmRelease, levelling_policy
 from small_cluster import until
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.prometheus import PrometheusServer
@@ -35,6 +36,7 @@ class ScopedRelease(HelmRelease):
         self, plane: ControlPlane, runner: Runner, prometheus: Path, folder: Path, namespaces: Sequence[str]
     ) -> None:
         super().__init__(plane, runner, folder, OPERATOR)
+        self.values["spark"] = {"mode": NO_SPARK}
         self._program, self._namespaces = prometheus, namespaces
         self.worlds: dict[str, SimulatedCluster] = {}
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pulsar_settings import defaults, settings_brokers
 from small_cluster import until
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_testbed.demo.cluster import DemoCluster
 from trimtab_testbed.servers.processes import ServerFailedError
 from trimtab_testbed.simulated.cluster import landed
@@ -90,7 +91,7 @@ def _ended(process: subprocess.Popen[bytes]) -> None:
 @contextmanager
 def documented_cluster(work_dir: Path, scenario: ClusterScenario) -> Iterator[DocumentedCluster]:
     """Start the demo's cluster, its operator and its policy; stop everything in the end."""
-    world = DemoCluster(scenario, work_dir, lambda _: None, spark="none")
+    world = DemoCluster(scenario, work_dir, lambda _: None, spark=NO_SPARK)
     with world as stage, settings_brokers(defaults()) as pulsar, _deployed(stage):
         stage.create_policy()
         yield DocumentedCluster(stage, _folder(work_dir), _environment(stage), _names(stage, pulsar.url))

@@ -197,8 +197,8 @@ class ReplicaCluster:
         return self._replica({**QUICK_LEASE, **options}, drawn=True)
 
     def measuring_replica(self) -> Replica:
-        """A replica that measures with Spark, with the Lease times that users get."""
-        return self._replica({"--spark": "local[*]"}, drawn=False)
+        """A replica with the options that users get by default, Spark among them."""
+        return self._replica({}, drawn=False)
 
     def _replica(self, options: dict[str, Any], *, drawn: bool) -> Replica:
         made = Replica(self.plane, self.folder, f"replica-{len(self.replicas)}", options, drawn=drawn)

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 import manifests
 from faulty_proxy import Fault, FaultyProxy
 from shipped_role import shipped_kubeconfig
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.kube import ControlPlane
@@ -136,7 +137,7 @@ class SmallCluster:
         work_dir: Path,
         scenario: ClusterScenario = SCENARIOS["uneven-8"],
         *,
-        spark: str = "none",
+        spark: str = NO_SPARK,
     ) -> None:
         self.dir, self.scenario, self._options = work_dir, scenario, {"--spark": spark}
         self.control_plane = ControlPlane(binaries, work_dir / "control-plane", audit=True)

@@ -21,6 +21,7 @@ import manifests
 from pulsar_witness import Witness
 from shipped_role import shipped_kubeconfig
 from small_cluster import API, NAMESPACE, QUICK_LEASE, OperatorProcess, SmallCluster, until
+from trimtab_operator.cli.common import NO_SPARK
 from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
@@ -79,7 +80,7 @@ class RealPulsarCluster(SmallCluster):
         limits: PodLimits | None = None,
         honor_labels: bool = False,
         scrape_interval: float = 1.0,
-        spark: str = "none",
+        spark: str = NO_SPARK,
     ) -> None:
         super().__init__(binaries, prometheus, work_dir, spark=spark)
         self.cluster, self._limits, self._honor = cluster, limits, honor_labels

@@ -36,6 +36,9 @@ def spoken(text: str) -> str:
     return text if name == NAME else _AS_COMMAND.sub(name, text)
 
 
+EMBEDDED = "local[2]"
+"""Value of ``--spark`` by default: a JVM of this process runs two tasks at once."""
+
 NO_SPARK = "none"
 """Value of ``--spark`` with which threads of this process measure."""
 

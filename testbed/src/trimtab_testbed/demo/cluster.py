@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from trimtab_operator.cli.common import EMBEDDED
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import manifests
 from trimtab_testbed.programs import find
@@ -33,7 +34,7 @@ class DemoCluster(Startable):
     """
 
     def __init__(
-        self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None], spark: str = "local[*]"
+        self, scenario: ClusterScenario, work_dir: Path, say: Callable[[str], None], spark: str = EMBEDDED
     ) -> None:
         self.scenario, self.work_dir, self._say, self._spark = scenario, work_dir, say, spark
         self._stack = ExitStack()

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_verb, require
+from trimtab_operator.cli.common import EMBEDDED, FINDING, FINE, CommandError, add_verb, require
 from trimtab_pipeline.spark.java import JavaMissingError
 from trimtab_testbed.demo.run import run as run_demo
 from trimtab_testbed.demo.summary import as_json
@@ -46,7 +46,7 @@ def register(subparsers: Any) -> None:
         const="mixed-48",
         help="the same as --scenario mixed-48",
     )
-    parser.add_argument("--spark", default="local[*]", help="as for `trimtab run`; none: without Java (%(default)s)")
+    parser.add_argument("--spark", default=EMBEDDED, help="as for `trimtab run`; none: without Java (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout, all else on stderr")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Ctrl-C")
     parser.add_argument(

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from trimtab_operator.aio import collect_seldom
 from trimtab_operator.app import OperatorOptions, run_operator
 from trimtab_operator.cli.cluster_flags import add_cluster_flags, refuse_empty_namespace
-from trimtab_operator.cli.common import FINDING, FINE, NO_SPARK, CommandError, add_verb
+from trimtab_operator.cli.common import EMBEDDED, FINDING, FINE, NO_SPARK, CommandError, add_verb
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.kube.connection import default_namespace
 from trimtab_operator.kube.leader_election import (
@@ -41,8 +41,8 @@ _DESCRIPTION = """\
 Run the operator until SIGTERM or Ctrl-C: for the messaging cluster in one Kubernetes namespace, for one in each of
 several (-n a -n b), or for all namespaces with a BalancingPolicy (-A).
 
-It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`) and a BalancingPolicy in the namespace. With
---spark local[N] or spark://, it also needs Java 17 or newer.
+It needs the CRDs (`trimtab crds | kubectl apply --server-side -f -`), a BalancingPolicy in the namespace, and Java 17
+or newer for Spark. --spark sc:// and --spark none need no Java.
 
 A new policy is in mode DryRun: it shows its plan and balances nothing. Without spec.pulsar, bundles without an owner,
 and those of a lost broker, get an owner in every mode.
@@ -63,9 +63,9 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     parser.add_argument(
         "--spark",
-        default=NO_SPARK,
-        help="where Spark measures: local[N], spark://host:port of a cluster, or sc://host:port of a Connect server; "
-        "none: this process measures, without Spark and Java (%(default)s)",
+        default=EMBEDDED,
+        help="where Spark measures: local[N] in a JVM of this process, spark://host:port of a cluster, or "
+        "sc://host:port of a Connect server; none: threads of this process measure, without Spark (%(default)s)",
     )
     add_url_option(parser, "URLs that policies may use")
     parser.add_argument(
