@@ -34,11 +34,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkReader]:
         yield reader
 
 
-def orders(url: str, policy: str, tables: Tables = "brokers", **settings: Any) -> ShardOrders:
-    """Brokers a and b, a shard each."""
+def orders(url: str, policy: str, tables: Tables = "brokers", *, reading: float = 9.0, **settings: Any) -> ShardOrders:
+    """Brokers a and b, a shard each. reading: seconds that the last cycle read."""
     chosen = PrometheusSettings(url, "pulsar", **settings)
     ranges = HashRanges.of(TWO_BROKERS.bundles).owned(TWO_BROKERS.pods, TWO_BROKERS.owner)
-    one = PolicyCycle(Cycle.of(policy, chosen, AT), chosen, TWO_BROKERS, 0.0, 1e12, ranges=ranges)
+    one = PolicyCycle(Cycle.of(policy, chosen, AT), chosen, TWO_BROKERS, 0.0, 1e12, ranges=ranges, reading=reading)
     found = one.orders(2, bundles=tables != "brokers")
     hot = pa.table({"bundle": [FIRST], "pod": ["a"]})
     return one.topic_orders(found, hot) if tables == "topics" else found
@@ -69,6 +69,16 @@ def test_spark_measures_what_a_thread_measures_for_all_policies_and_shards(
     assert [len(shards) for shards in found] == [1 if tables == "topics" else 2] * 2
     assert all(one.bundles.schema.equals(other.bundles.schema) for one, other in zip(found[0], here[0], strict=True))
     assert (tables == "brokers") == (not any(len(shard.bundles) for shards in found for shard in shards))
+
+
+def test_few_brokers_that_are_read_soon_take_one_task_and_others_one_for_each_shard(
+    fake: FakePrometheus, spark: SparkReader
+) -> None:
+    asked = [orders(fake.url, "ns/soon", "bundles", reading=0.1), orders(fake.url, "ns/long", "bundles")]
+    found = spark.run(asked)
+    assert "splits=Some(3)" in found.plans
+    for one, shards in zip(asked, found.results, strict=True):
+        assert [plain(shard) for shard in shards] == [plain(reduced(one, shard)) for shard in range(2)]
 
 
 def test_a_shard_that_fails_is_a_report_and_the_others_have_their_rows(

@@ -87,6 +87,7 @@ class PolicySource:
         self._cycles, self._refreshes = cycles, refreshes
         self._most: dict[str, int] = {}  # as in `ReadRequest`; it lasts as long as this source
         self._summing = Summing(settings.bundle_metrics)
+        self._reading = 0.0
         by_time = settings.averages == "time"
         taus = (settings.short_tau, settings.long_tau) if by_time else (math.nan, math.nan)
         self._bounds = Bounds(settings.max_age, *taus)
@@ -127,7 +128,7 @@ class PolicySource:
         """A cycle at `at` (epoch s) that is asked for now, without a last state."""
         now = time.monotonic()
         cycle, ends = Cycle.of(self.name, self._settings, at), now + self._deadline
-        return PolicyCycle(cycle, self._settings, topology, now, ends, most=self._most)
+        return PolicyCycle(cycle, self._settings, topology, now, ends, most=self._most, reading=self._reading)
 
     def _continued(self, one: PolicyCycle, *, bundles: bool) -> PolicyCycle:
         """The cycle, with the last state. Raises `OSError` when the history can't be read."""
@@ -150,6 +151,7 @@ class PolicySource:
             self._writer.keep_refresh(load, topology, self._bounds)
             return Observation(load, seconds, signals)
         self._summing.saw(found.reports.bundles)
+        self._reading = found.reading
         unwritten = written(found, load, topology, self._writer, self._bounds)
         seconds["write"] = time.perf_counter() - clock[1]
         pa.default_memory_pool().release_unused()  # else memory fragments, and the process grows each cycle

@@ -23,6 +23,7 @@ from trimtab_pipeline.transform.topic_to_bundle import HashRanges
 
 _BROKERS_EACH = 10  # brokers per shard, if enough tasks run at once; each shard sends its own queries
 _AT_LEAST = 2  # shards, if there are that many brokers and tasks
+_LITTLE = 0.5  # seconds of reading up to which a second task does not pay for the memory of its worker
 Shards = tuple[tuple[str, ...], ...]
 """Pods of each shard."""
 
@@ -33,6 +34,7 @@ class ShardOrders:
 
     tables: what is measured: the brokers alone, the brokers and the bundles, or only the topics of `read.bundles`.
     targets: `relations.TARGETS`. ranges: hash ranges of all bundles, if topics are added up.
+    small: whether it is little work, so one task of Spark measures all shards.
     """
 
     tables: Literal["brokers", "bundles", "topics"]
@@ -41,6 +43,7 @@ class ShardOrders:
     cycle: Cycle
     targets: pa.Table
     ranges: HashRanges | None = None
+    small: bool = False
 
     def of_shard(self, shard: int | None) -> pa.Table:
         """The `targets` in a shard; None: those in no shard, because they have no pod."""
@@ -55,7 +58,7 @@ class PolicyCycle:
     last: the state that it continues from. ranges: hash ranges of all bundles, if topics are summed because bundles
     have no metrics of their own. asked, ends: times of its request and its deadline, in seconds of the monotonic clock.
     most: as in `ReadRequest`. past: whether it measures a past time. Of bundles it then reads only the traffic, and its
-    topology has no owners.
+    topology has no owners. reading: seconds of reading in the last cycle, as far as known.
     """
 
     cycle: Cycle
@@ -67,6 +70,7 @@ class PolicyCycle:
     ranges: HashRanges | None = None
     most: Mapping[str, int] = field(default_factory=dict)
     past: bool = False
+    reading: float = 0.0
 
     @property
     def name(self) -> str:
@@ -84,6 +88,7 @@ class PolicyCycle:
             self.cycle,
             targets(self.topology, shards, last, not_before, dict(self.settings.queries)),
             self.ranges if bundles else None,
+            small=len(pods_of(self.topology)) <= _BROKERS_EACH and self.reading < _LITTLE,
         )
 
     def topic_orders(self, orders: ShardOrders, hot: pa.Table) -> ShardOrders:

@@ -1,4 +1,4 @@
-"""Runs the shards of a batch as tasks of Spark: one job for all policies, a task for each shard.
+"""Runs the shards of a batch as tasks of Spark: one job for all policies, a task for each shard, or small cluster.
 
 Spark only schedules the tasks, and moves what they return. A task returns one row for its shard, with the tables as
 bytes (Arrow's IPC format). So the JVM converts no table to rows, and generates no code.
@@ -13,15 +13,16 @@ import gc
 import json
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from trimtab_pipeline.api import SourceUnavailableError
+from trimtab_pipeline.prometheus.client import side_by_side
 from trimtab_pipeline.sources.pipeline import ShardResult, reduced
 from trimtab_pipeline.sources.policy_cycle import ShardOrders
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges
@@ -51,7 +52,8 @@ class SparkShards:
     def frame(self, orders: Sequence[ShardOrders]) -> DataFrame:
         """The job, with a row of `RESULT` for each shard. It has not run yet."""
         count = sum(len(one.read.shards) for one in orders)
-        numbers = self._session.range(0, count, 1, numPartitions=count)
+        tasks = sum(1 if one.small else len(one.read.shards) for one in orders)
+        numbers = self._session.range(0, count, 1, numPartitions=tasks)
         return numbers.mapInArrow(ShardTasks.of(orders).measure_shards, from_arrow_schema(RESULT))
 
 
@@ -69,14 +71,16 @@ class ShardTasks:
         return cls(zlib.compress(pickle.dumps([replace(one, ranges=None) for one in orders]), 1), ranges)
 
     def measure_shards(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A row for each task with these `numbers`."""
+        """A row for each shard with these `numbers`, which are measured at the same time."""
         orders: list[ShardOrders] = pickle.loads(zlib.decompress(self.orders))  # noqa: S301  (our own driver packed it)
         shards = [(policy, shard) for policy, one in enumerate(orders) for shard in range(len(one.read.shards))]
+        jobs: dict[int, Callable[[], ShardResult]] = {}
         for number in (number for rows in numbers for number in rows["id"].to_pylist()):
             policy, shard = shards[number]
             ranges = self.ranges[policy]
             known = replace(orders[policy], ranges=None if ranges is None else HashRanges.unpacked(ranges))
-            found = reduced(known, shard)
+            jobs[number] = partial(reduced, known, shard)
+        for number, found in side_by_side(jobs, at_once=len(jobs)).items():
             row = [number, _stream(found.brokers), _stream(found.bundles), json.dumps(found.reports)]
             columns = [pa.array([value], field.type) for value, field in zip(row, RESULT, strict=True)]
             yield pa.RecordBatch.from_arrays(columns, schema=RESULT)

@@ -8,16 +8,27 @@ PyArrow starts a thread, for one of its allocators. So that thread is switched o
 import gc
 import importlib
 import os
+import sys
+from typing import Any
 
 from pyspark.daemon import manager
 
 _NO_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "OMP_NUM_THREADS": "1"}
-_MODULES = ("pandas", "pyspark.worker", "trimtab_pipeline.sources.shard_tasks")  # PyArrow imports pandas later
+_MODULES = ("pyspark.worker", "trimtab_pipeline.sources.shard_tasks")
+
+
+class _WithoutPandas:
+    """A finder that keeps pandas out. No task uses it, but PyArrow imports it where it is installed: 30 MB."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"workers of Trimtab have no {name}", name=name)
 
 
 def import_modules() -> None:
     """Import the modules of a task without starting a thread. Garbage collections then leave them alone."""
     os.environ |= _NO_THREADS
+    sys.meta_path.insert(0, _WithoutPandas())
     for module in _MODULES:
         importlib.import_module(module)
     gc.freeze()
