@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 from pod_series import AT, PODS, counter, gauge, world
 from raw_samples import Kept, believed
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.transform.copies import Copy, apart, differing
-from trimtab_strategies.model import CPU, Reason
+from trimtab_pipeline.transform.copies import Copy, apart, differing, replaced
+from trimtab_strategies.model import CPU, MEMORY, Reason
 from trimtab_strategies.model.cluster_load import FloatArray
 
 
@@ -119,7 +119,37 @@ def test_without_a_label_that_tells_them_apart_that_is_said() -> None:
     assert "no label tells them apart" in differing([("cpu", apart(found, counter=True))])
 
 
+def frozen(points: FloatArray, since: float) -> FloatArray:
+    """The samples of a series that shows its last value from `since` seconds before `AT` on."""
+    at = np.minimum(points[:, 0], AT - since)
+    return np.stack([points[:, 0], np.interp(at, points[:, 0], points[:, 1])], axis=1)
+
+
+def test_a_series_that_stopped_when_another_began_was_replaced() -> None:
+    old, new = frozen(counter(3.0), 90), counter(0.8, 70)[-5:]
+    assert replaced(copies(old, new), counter=True) == [True, False]
+    assert replaced(copies(gauge(*[9.0] * 20), gauge(*[2.0] * 5)), counter=False) == [True, False]
+
+
+@pytest.mark.parametrize("series", [one for _, one in (*APART.values(), *REPLICAS.values())])
+def test_neither_replicas_nor_other_clusters_are_replaced(series: list[FloatArray]) -> None:
+    assert not any(replaced(copies(*series), counter=True))
+
+
 # -- what is believed --
+
+
+def test_a_container_that_is_still_shown_after_its_restart_does_not_count() -> None:
+    """The kubelet shows its last values beside those of the new one, in each scrape."""
+    kept = world()
+    for line in list(kept.lines):
+        if line.metric.startswith("container_"):
+            kept.add(line.metric, frozen(line.points * [1, 9], 90).tolist(), **line.labels, id="old")
+            line.points = line.points[-6:] - ([0, line.points[-7, 1]] if "total" in line.metric else [0, 0])
+    load = believed(kept, PrometheusSettings("http://x", "ns"), PODS, AT)
+    assert load.brokers.trusted.all(), load.quality
+    np.testing.assert_allclose(load.brokers.usage[:, CPU], 1.5)
+    assert load.brokers.usage[:, MEMORY].tolist() == [2e9, 2e9]
 
 
 def test_two_clusters_with_brokers_of_the_same_names_are_not_trusted() -> None:

@@ -15,7 +15,7 @@ from trimtab_pipeline.columns import USAGE
 from trimtab_pipeline.prometheus.broker_presets import Series
 from trimtab_pipeline.prometheus.queries import TOLD_APART
 from trimtab_pipeline.prometheus.samples import Samples
-from trimtab_pipeline.transform.copies import Copy, apart, differing
+from trimtab_pipeline.transform.copies import Copy, apart, differing, replaced
 from trimtab_pipeline.transform.interfaces import counted_interfaces
 from trimtab_pipeline.transform.topic_to_bundle import HashRanges, namespaces_of
 from trimtab_pipeline.transform.trust import Drop
@@ -153,18 +153,33 @@ def differing_pods(series: Iterable[RawSeries], limits: Samples | None = None) -
 
     limits: the answer to `BrokerPreset.apart`.
     """
-    same = defaultdict[tuple[str, str, str], list[RawSeries]](list)
-    for one in series:
-        same[one.pod, one.signal, one.part].append(one)
     found = defaultdict[str, dict[str, list[list[Copy]]]](dict)
-    for (pod, signal, _), several in same.items():
-        if len(several) > 1:
-            copies = [Copy(one.labels, one.points) for one in several]
-            groups, name = apart(copies, counter=several[0].kind == "counter"), _SHOWN.get(signal, "traffic")
-            found[pod][name] = max(groups, found[pod].get(name, []), key=len)
+    for several, copies in _several(series):
+        pod, signal = several[0].pod, several[0].signal
+        groups, name = apart(copies, counter=several[0].kind == "counter"), _SHOWN.get(signal, "traffic")
+        found[pod][name] = max(groups, found[pod].get(name, []), key=len)
     for pod, signal, groups in () if limits is None else _limits_apart(limits):
         found[pod][signal] = groups
     return {pod: text for pod, signals in found.items() if (text := differing(signals.items()))}
+
+
+def without_replaced(series: Sequence[RawSeries]) -> list[RawSeries]:
+    """The series without those of processes that have ended and are still shown beside their successors."""
+    gone = set[int]()
+    for several, copies in _several(series):
+        ended = replaced(copies, counter=several[0].kind == "counter")
+        gone.update(id(one) for one, old in zip(several, ended, strict=True) if old)
+    return [one for one in series if id(one) not in gone]
+
+
+def _several(series: Iterable[RawSeries]) -> Iterator[tuple[list[RawSeries], list[Copy]]]:
+    """The series of each part of a signal that has more than one."""
+    same = defaultdict[tuple[str, str, str], list[RawSeries]](list)
+    for one in series:
+        same[one.pod, one.signal, one.part].append(one)
+    for several in same.values():
+        if len(several) > 1:
+            yield several, [Copy(one.labels, one.points) for one in several]
 
 
 def _limits_apart(answer: Samples) -> Iterator[tuple[str, str, list[list[Copy]]]]:

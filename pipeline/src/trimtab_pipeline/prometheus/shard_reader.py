@@ -66,6 +66,7 @@ from trimtab_pipeline.prometheus.sample_batches import (
     unclear_devices,
     unusable,
     value_rows,
+    without_replaced,
 )
 from trimtab_pipeline.prometheus.samples import Samples
 from trimtab_pipeline.prometheus.shard_read import Clock, Fetch, ShardRead
@@ -170,7 +171,7 @@ def _broker_batches(read: ShardRead) -> Iterator[pa.RecordBatch]:
     singles, read.node_limits = settled_limits(singles, wanted.containers.unlimited)
     series = [one for k, raw in enumerate(wanted.raw) for one in _raw(read, answers["raw", str(k)], raw)]
     series = _without_stale_traffic(series, singles) if "traffic_time" in wanted.values else series
-    series, unclear = counted_network(series, wanted.device)
+    series, unclear = counted_network(without_replaced(series), wanted.device)
     read.unclear = sorted(unclear)
     read.notes.update(unclear_devices(unclear))
     read.apart = differing_pods(series, answers.get(("check", "limits")))

@@ -3,7 +3,8 @@
 Two replicas of Prometheus, or two scrape jobs, see the same counter or gauge at slightly different times. Two clusters
 in one store, or a kubelet that still reports a pod that it has lost, show different ones. Only the values tell these
 cases apart. Series are compared while both have samples, so one that has ended, such as that of a container before its
-restart, is compared with none.
+restart, is compared with none. Some servers still show such a container for minutes, with the values that it had at its
+end: a series that has not changed since another one began was replaced by it.
 """
 
 from __future__ import annotations
@@ -69,6 +70,22 @@ def apart(copies: Sequence[Copy], *, counter: bool) -> list[list[Copy]]:
         else:
             groups.append([one])
     return groups
+
+
+def replaced(copies: Sequence[Copy], *, counter: bool) -> list[bool]:
+    """Which of the `copies` have not changed since another one began that is no replica of theirs."""
+    differ = _counters_differ if counter else _gauges_differ
+    return [
+        any(_stopped_at(one.points, other.points) and differ(one.points, other.points) for other in copies)
+        for one in copies
+    ]
+
+
+def _stopped_at(one: FloatArray, other: FloatArray) -> bool:
+    """Whether `one` has samples from before `other` began, and one and the same value since then."""
+    begin = other[0, 0]
+    since = one[np.searchsorted(one[:, 0], begin) :, 1]
+    return bool(one[0, 0] < begin - _LIVE * _interval(one) and len(since) and np.ptp(since) == 0)
 
 
 def _both(one: Copy, other: Copy) -> bool:
