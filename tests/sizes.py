@@ -10,14 +10,14 @@ from typing import Any
 
 import yaml
 
-from trimtab_operator.cli.parser import PLUGINS, VERBS
+from trimtab_operator.cli.parser import PLUGINS, verb_help
 
 ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
     "lines in */src": 75_950,
-    "verbs": 32,
+    "verbs": 30,
     "fields of BalancingPolicy.spec": 270,
     "bytes of README.md": 9_000,
 }
@@ -41,7 +41,7 @@ def sizes() -> dict[str, int]:
     added = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][PLUGINS]
     return {
         "lines in */src": sum(path.read_bytes().count(b"\n") for path in ROOT.glob("*/src/**/*.py")),
-        "verbs": len({*VERBS, *added}),
+        "verbs": len({*verb_help({}), *added}),
         "fields of BalancingPolicy.spec": sum(1 for _ in fields(spec)),
         "bytes of README.md": (ROOT / "README.md").stat().st_size,
     }

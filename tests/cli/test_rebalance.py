@@ -132,12 +132,12 @@ def test_a_broker_that_is_not_busier_than_the_others_keeps_all(run_policy: RunPo
     run_policy(LEVEL, scenario, **DRY_RUN)
 
 
-def test_unload_without_a_broker_goes_where_the_placement_chooses(run_policy: RunPolicy, verb: Verb) -> None:
+def test_a_move_without_a_broker_goes_where_the_placement_chooses(run_policy: RunPolicy, verb: Verb) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         full = env.load.bundles.names[0]
         name = env.names[full]
 
-        code, out, err = await verb(env, "unload", full, "--wait")
+        code, out, err = await verb(env, "move", full, "--wait")
 
         assert code == 0, err
         assert env.owners()[name] in {"b", "c"}
@@ -146,12 +146,12 @@ def test_unload_without_a_broker_goes_where_the_placement_chooses(run_policy: Ru
     run_policy(HOT, scenario, **eager() | DRY_RUN)
 
 
-def test_unload_says_why_no_broker_is_better(run_policy: RunPolicy, verb: Verb) -> None:
+def test_a_move_says_why_no_broker_is_better(run_policy: RunPolicy, verb: Verb) -> None:
     async def scenario(env: PolicyEnvironment) -> None:
         name = env.names[env.load.bundles.names[0]]
         env.rest.patch(env.path("bundles", name), {"spec": {"pinned": True}})
 
-        code, _, err = await verb(env, "unload", name)
+        code, _, err = await verb(env, "move", name)
 
         assert code == 2
         assert err.startswith(f"trimtab: no better broker for {name} than a: ")
@@ -174,7 +174,7 @@ def test_nothing_is_moved_while_the_operator_cant_ask_pulsar(run_policy: RunPoli
         status = {"status": {"conditions": [linked]}}
         env.rest.patch(env.path("balancingpolicies", "main", "status"), status)
 
-        for words in (("rebalance", "--from", "a", "--yes"), ("unload", env.load.bundles.names[0])):
+        for words in (("rebalance", "--from", "a", "--yes"), ("move", env.load.bundles.names[0])):
             code, _, err = await verb(env, *words)
             assert code == 2
             assert "the operator can't ask Pulsar to move bundles (Linked is False)" in err

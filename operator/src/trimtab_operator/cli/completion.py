@@ -88,7 +88,7 @@ def _values(
     if action.dest in _PATHS:
         return FilesCompleter()(prefix)
     if action.dest == "verb":
-        return {verb: known.help for verb, known in VERBS.items()}
+        return {verb: known.help for verb, known in VERBS.items() if not known.hidden}
     try:
         if action.dest == "context":
             return Kubeconfig.found(parsed_args.kubeconfig).namespaces

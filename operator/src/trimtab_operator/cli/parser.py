@@ -20,10 +20,14 @@ Register = Callable[[Subparsers], None]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` unless that is ``_register``."""
+    """A verb. place: its module below `trimtab_operator.cli`, and ``:function`` unless that is ``_register``.
+
+    hidden: whether no list of verbs has it, because a machine runs it.
+    """
 
     place: str
     help: str
+    hidden: bool = False
 
     def register(self) -> Register:
         """The function that adds the verb's arguments. Raises `ImportError`."""
@@ -43,14 +47,13 @@ VERBS: Mapping[str, Verb] = {
     "stop": Verb("commands.proposal:_register_stop", "stop an approved proposal, or withdraw a waiting one"),
     "pause": Verb("commands.edit:_register_pause", "pause a policy"),
     "resume": Verb("commands.edit:_register_resume", "resume a paused policy"),
-    "move": Verb("commands.move:_register_move", "move a bundle to a broker"),
-    "unload": Verb("commands.move:_register_unload", "same as move"),
+    "move": Verb("commands.move", "move a bundle to a broker"),
     "rebalance": Verb("commands.rebalance", "relieve one broker now"),
     "apply-plan": Verb("commands.apply_plan", "make the moves of a saved plan, or undo them"),
     "drain": Verb("commands.edit:_register_drain", "drain a broker"),
     "undrain": Verb("commands.edit:_register_undrain", "end the drain of a broker"),
     "split": Verb("commands.edit:_register_split", "split a bundle"),
-    "apply": Verb("commands.apply", "apply policies server-side, as the chart does"),
+    "apply": Verb("commands.apply", "apply policies server-side, as the chart does", hidden=True),
     "observe": Verb("commands.observe", "show the load of a cluster"),
     "lint": Verb("lint.command", "check manifests before they are merged"),
     "history": Verb("commands.history", "show, export or import the history of load"),
@@ -92,9 +95,9 @@ class _Overview(HelpText):
         yield from ()
 
 
-def verb_help(plugins: Mapping[str, EntryPoint]) -> Mapping[str, str]:
-    """One line of help for each verb, by its name. The verbs of the entry points `plugins` are included."""
-    verbs = {name: verb.help for name, verb in VERBS.items()}
+def verb_help(plugins: Mapping[str, EntryPoint]) -> dict[str, str]:
+    """One line of help for each verb that is not hidden, by its name; also for those of the entry points `plugins`."""
+    verbs = {name: verb.help for name, verb in VERBS.items() if not verb.hidden}
     for name, point in plugins.items():
         verbs.setdefault(name, _HELP.get(name, f"added by {point.module.partition('.')[0]}"))
     return verbs
@@ -117,7 +120,9 @@ def parser_for(words: Sequence[str], plugins: Iterable[EntryPoint] | None = None
     parser.add_argument("--version", action="version", version=f"trimtab {__version__}")
     subparsers = parser.add_subparsers(metavar="VERB", dest="verb", required=True, help="what to do")
     named = next((word for word in words[:1] if not word.startswith("-")), "")
-    if named and named not in verbs:
+    if named in VERBS:
+        verbs.setdefault(named, VERBS[named].help)
+    elif named and named not in verbs:
         raise CommandError(_no_verb(named, verbs))
     if not named:
         add_cluster_flags(parser, everywhere=True)

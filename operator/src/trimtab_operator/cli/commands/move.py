@@ -1,4 +1,4 @@
-"""`trimtab move` and `unload`: move one bundle to a broker that a person names, or that the placement chooses."""
+"""`trimtab move`: move one bundle to a broker that a person names, or that the placement chooses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimtab_operator.kube.client import BROKERS, BUNDLES, Api
 
 _DESCRIPTION = """\
 Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
-a policy. BUNDLE is the name of the object, or the name in Pulsar. `trimtab move` and `trimtab unload` are the same.
+a policy. BUNDLE is the name of the object, or the name in Pulsar.
 
 Without BROKER the policy's placement chooses one, by the load measured now and within the policy's limits. Outside the
 cluster, --prometheus names a URL at which you reach the policy's Prometheus.
@@ -26,22 +26,14 @@ A broker that is not ready or not schedulable is refused without --force. --wait
 move, for at most --timeout seconds (then the exit code is 1).
 
 examples:
-  trimtab {verb} public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
-  trimtab {verb} public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging --dry-run=server
-  trimtab {verb} public/default/0x00000000_0x40000000 -n messaging --prometheus http://localhost:9090
+  trimtab move public-default-0x00000000-0x40000000 pulsar-broker-2 -n messaging --wait
+  trimtab move public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging --dry-run=server
+  trimtab move public/default/0x00000000_0x40000000 -n messaging --prometheus http://localhost:9090
 """
 
 
-def _register_move(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _add(subparsers, "move")
-
-
-def _register_unload(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _add(subparsers, "unload")
-
-
-def _add(subparsers: Any, verb: str) -> None:
-    parser = add_cluster_verb(subparsers, verb, _DESCRIPTION.format(verb=verb), _run)
+def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = add_cluster_verb(subparsers, "move", _DESCRIPTION, _run)
     parser.add_argument("bundle", help=BUNDLE)
     parser.add_argument("broker", nargs="?", help="name of the Broker object (default: the placement chooses)")
     parser.add_argument("--force", action="store_true", help="move even if the broker is not ready or not schedulable")
