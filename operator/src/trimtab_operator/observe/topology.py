@@ -35,11 +35,11 @@ from trimtab_strategies.model import (
     Reason,
 )
 
-COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, Reason.DRAINED, *SPLIT_REASONS})
+COUNTS_AS_MOVE = frozenset({Reason.OVERLOADED, Reason.UNDERLOADED, Reason.ADOPTED, *SPLIT_REASONS})
 """Reasons of assignments that start a bundle's cool-down. A child that left its parent's owner has moved. Other
 assignments do not count as moves, because the next plan may need to move the bundle: an owner for an unassigned bundle,
 an owner that was found, an owner that took over from a broker that was away, the parent's owner for a new child, and a
-move for a restart."""
+move for a drain or a restart."""
 
 CONFIRMED_WITHIN = 600.0
 """Seconds after which the confirmation of an owner is not that of the move that a person requested."""
