@@ -23,7 +23,7 @@ SITE := $(BIN)/properdocs build --strict
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kube controllers helm pulsar oracle programs demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs plots screenshots record lock image bench clean
+.PHONY: help setup kube controllers helm pulsar oracle programs demo kind test test-full chart e2e chaos model fuzz soak check types drift fmt crds docs conformance plots screenshots record lock image bench clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,9 @@ bench: $(STAMP) kube oracle ## the benchmarks, beside their references (see docs
 	$(BIN)/python benchmarks/hermes.py
 	$(BIN)/python benchmarks/pipeline.py
 	$(BIN)/python benchmarks/operator_at_scale.py
+
+conformance: $(STAMP) ## replay recorded decisions of the original classes (FILES="tests/conformance/*/*.gz")
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m conformance.main $(FILES)
 
 record: $(STAMP) oracle ## record afresh what Pulsar's own classes decide on random scenarios (SEED=1000 COUNT=100)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m pulsar_recorder --seed $(SEED) --count $(COUNT)

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from conformance.pulsar_clusters import params
 from large_cluster import Size, an_hour_later, reference, workload
-from trimtab_lab.conformance.pulsar_clusters import params
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trimtab_lab.conformance.hermes_model import Balance, Rules, balance, diff
+from conformance.hermes_model import Balance, Rules, balance, diff
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.weighted.nodes import NEVER, Constraints, NodeLoad, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration

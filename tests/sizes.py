@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 75_950,
-    "verbs": 30,
+    "lines in */src": 74_150,
+    "verbs": 29,
     "fields of BalancingPolicy.spec": 270,
     "bytes of README.md": 9_000,
 }

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from conformance.replay import ALGORITHMS, replay
 from recordings import lines
-from trimtab_lab.conformance import ALGORITHMS, replay
 
 FOLDER = Path(__file__).parent / "hermes"
 RECORDED = {

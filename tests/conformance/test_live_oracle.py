@@ -12,10 +12,10 @@ from random import SystemRandom
 
 import pytest
 
+from conformance.replay import ALGORITHMS
 from differential import compare
 from pulsar_oracle import Oracle
 from pulsar_scenarios import GENERATORS
-from trimtab_lab.conformance import ALGORITHMS
 
 pytestmark = pytest.mark.long
 

@@ -7,11 +7,11 @@ from itertools import islice
 
 import pytest
 
+from conformance.replay import replay
 from pulsar_oracle import Oracle
 from pulsar_recorder import FOLDER, recordings
 from pulsar_scenarios import GENERATORS
 from recordings import lines
-from trimtab_lab.conformance import replay
 
 RECORDED = 100
 FIRST_SEED = 1000

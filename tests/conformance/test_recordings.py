@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from conformance.replay import ALGORITHMS, replay, replay_files
+from conformance.report import Report
 from recordings import FOLDER, RECORDINGS, ROOT, lines
-from trimtab_lab.conformance import ALGORITHMS, Report, replay, replay_files
 
 EVERY_FILE = pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: str(path.relative_to(ROOT)))
 

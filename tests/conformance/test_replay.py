@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trimtab_lab.conformance import InvalidRecordingError, replay
+from conformance.main import main
+from conformance.recording import InvalidRecordingError
+from conformance.replay import replay
 
+RECORDING = min(Path(__file__).with_name("pulsar").glob("*.gz"))
 MIB = 1048576
 
 
@@ -126,3 +131,50 @@ def test_a_line_that_is_no_scenario_is_refused(line: str, told: str) -> None:
         replay([line])
 
     assert told in str(error.value)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_recording_is_replayed_packed_or_not(
+    packed: bool,  # noqa: FBT001
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = gzip.decompress(RECORDING.read_bytes()).splitlines(keepends=True)[:5]
+    file = tmp_path / "recording"
+    file.write_bytes(gzip.compress(b"".join(lines)) if packed else b"".join(lines))
+    assert main([str(file)]) == 0
+    assert "matched 5 of 5 (undecided 0)" in capsys.readouterr().out
+
+
+def test_a_recording_that_differs_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "naming.hash_to_bundle"
+    [packed] = [p for p in RECORDING.parent.glob("*.gz") if name in gzip.decompress(p.read_bytes())[:500].decode()]
+    text = gzip.decompress(packed.read_bytes()).decode().splitlines()[0]
+    file = tmp_path / "recording"
+    file.write_text(text.replace("_0x", "_0X"))
+    assert main([str(file)]) == 1
+    assert f"{name}: matched 0 of 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "can't read"),
+        (b"\x1f\x8bbroken", "can't read"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"{}\n", ":1 is not a scenario"),
+        (b"no json\n", ":1 "),
+    ],
+)
+def test_a_recording_that_is_none_is_told_in_one_line(
+    content: bytes | None, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "recording"
+    if content is not None:
+        file.write_bytes(content)
+    assert main([str(file)]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("conformance: ")
+    assert shown.count("\n") == 1
+    assert complaint in shown
+    assert str(file) in shown

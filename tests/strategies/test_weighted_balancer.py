@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from cluster_strategies import clusters
-from trimtab_lab.conformance.hermes_model import Rules, balance
+from conformance.hermes_model import Rules, balance
 from trimtab_strategies.guard import measured
 from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import hermes_vectors as vectors
-from hermes_vectors import BALANCES, VECTORS
-from trimtab_lab.conformance.hermes_model import (
+from conformance.hermes_model import (
     Balance,
     HermesCycle,
     HermesState,
@@ -20,6 +19,7 @@ from trimtab_lab.conformance.hermes_model import (
     run,
     selective,
 )
+from hermes_vectors import BALANCES, VECTORS
 from trimtab_strategies import java_compat
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.nodes import (

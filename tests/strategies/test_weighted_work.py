@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from trimtab_lab.conformance.hermes_model import Balance, Rules, balance, selective
+from conformance.hermes_model import Balance, Rules, balance, selective
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.weighted.exchange import Sides, acceptable, best_exchange, first_acceptable, hopeless
 from trimtab_strategies.shedding.weighted.nodes import (

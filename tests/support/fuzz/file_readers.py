@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from conformance.recording import InvalidRecordingError, read
 from fuzz_target import Target
 from recorded_history import POLICY, RecordedHistory
 from trim_world import START, World, spread
-from trimtab_lab.conformance.recording import InvalidRecordingError, read
 from trimtab_lab.simulation.scenario import CATALOGUE, InvalidScenarioError, parsed
 from trimtab_operator.cli.commands.apply import _policy
 from trimtab_operator.cli.commands.plan_file import read_plan
@@ -96,7 +96,7 @@ def read_scenario(data: bytes) -> None:
 
 
 def read_recording(data: bytes) -> None:
-    """A recording, as `trimtab conformance` reads it."""
+    """A recording, as `make conformance` reads it."""
     for _ in read(data.decode("utf-8", "replace").splitlines()):
         pass
 

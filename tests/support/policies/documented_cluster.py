@@ -154,5 +154,4 @@ def _names(stage: DemoCluster, pulsar: str) -> dict[str, str]:
         "-n messaging": "-n demo",
         "trimtab run ": "trimtab run --http-port 0 ",
         "kubectl wait ": "kubectl wait --timeout=300s ",  # a page's own --timeout comes later, so it wins
-        "tests/conformance/*/*.gz": "tests/conformance/hermes/s*.gz",  # tests/conformance replays all of them
     }

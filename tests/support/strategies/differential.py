@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from conformance.replay import replay
+from conformance.report import Tally
 from map_order import Ask, sensitivity
 from pulsar_scenarios import generate
-from trimtab_lab.conformance import Tally, replay
 
 SHUFFLES = 24
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from trimtab_lab.conformance.hermes_model import Rules
+from conformance.hermes_model import Rules
 from trimtab_strategies.shedding.weighted.nodes import NEVER, UNDEFINED, Constraints, NodeLoad, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule

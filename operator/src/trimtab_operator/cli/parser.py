@@ -75,7 +75,6 @@ _HELP = {
     "backtest": "replay policies over recorded load",
     "demo": "balance a simulated cluster on this machine",
     "simulate": "run strategies in a simulated cluster",
-    "conformance": "replay recordings of the reference implementations",
 }
 """One line of help for the verbs of the lab and the testbed."""
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_lab.conformance import pulsar_clusters
-from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
+from conformance import pulsar_clusters
+from conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
 from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.java_compat import concurrent_map_order, hash_map_order
 from trimtab_strategies.model import ClusterLoad

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_lab.conformance import pulsar_clusters
-from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, params
+from conformance import pulsar_clusters
+from conformance.pulsar_clusters import Algorithm, Answer, Input, params
 from trimtab_strategies.hash_ring import default_boundaries, find_bundle, range_text, topic_hash
 from trimtab_strategies.java_compat import hash_map_order
 from trimtab_strategies.model.cluster_load import IntArray

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from trimtab_lab.conformance import hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, shared_rules, splits
-from trimtab_lab.conformance.hermes import SETTLED
-from trimtab_lab.conformance.pulsar_clusters import Algorithm
-from trimtab_lab.conformance.recording import InvalidRecordingError, RecordedScenario, read
-from trimtab_lab.conformance.report import Report, Tally, first_difference, is_alternative
+from conformance import hermes, pulsar_placements, pulsar_shedders, pulsar_transfer, shared_rules, splits
+from conformance.hermes import SETTLED
+from conformance.pulsar_clusters import Algorithm
+from conformance.recording import InvalidRecordingError, RecordedScenario, read
+from conformance.report import Report, Tally, first_difference, is_alternative
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     **shared_rules.BASE_ALGORITHMS,

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_lab.conformance import pulsar_clusters
-from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
+from conformance import pulsar_clusters
+from conformance.pulsar_clusters import Algorithm, Answer, Input, candidates, names_of, params
 from trimtab_strategies.filters import SYSTEM_NAMESPACE
 from trimtab_strategies.hash_ring import is_monitoring
 from trimtab_strategies.java_compat import SMALLEST_TABLE, hash_map_order

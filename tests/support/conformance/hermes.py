@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab_lab.conformance.hermes_model import (
+from conformance.hermes_model import (
     HermesCycle,
     HermesOutcome,
     HermesState,
@@ -16,7 +16,7 @@ from trimtab_lab.conformance.hermes_model import (
     run,
     selective,
 )
-from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input
+from conformance.pulsar_clusters import Algorithm, Answer, Input
 from trimtab_strategies.java_compat import plain_sum
 from trimtab_strategies.shedding.weighted import target_weights
 from trimtab_strategies.shedding.weighted.nodes import (

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from trimtab_lab.conformance.recording import InvalidRecordingError
+from conformance.recording import InvalidRecordingError
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, Bundles, ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.params import StrategyParams, pulsar_keys

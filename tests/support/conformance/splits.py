@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_lab.conformance import pulsar_clusters
-from trimtab_lab.conformance.pulsar_clusters import Algorithm, Answer, Input, params
+from conformance import pulsar_clusters
+from conformance.pulsar_clusters import Algorithm, Answer, Input, params
 from trimtab_strategies.hash_ring import parse_bundle, range_text, topic_hash
 from trimtab_strategies.java_compat import concurrent_map_order
 from trimtab_strategies.model import ClusterLoad, Reason
@@ -95,7 +95,7 @@ def _split_round(
 ) -> Answer:
     cluster = _with_stats(pulsar_clusters.cluster({"self": {"bundles": list(bundles)}}, bundles), bundles)
     names = cluster.bundles.names
-    skipped = np.isin(np.array(names, dtype=object), given["not_owned"]) | (cluster.bundles.topics < 2)  # noqa: PLR2004
+    skipped = np.isin(np.array(names, dtype=object), given["not_owned"]) | (cluster.bundles.topics < 2)
     around = SplitContext(
         _counts(cluster, given["namespace_bundle_count"], -1),
         given["splitting"],

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab_lab.conformance.recording import RecordedScenario
+from conformance.recording import RecordedScenario
 
 TOLERANCE = 1e-9
 """Relative tolerance of averages: Java sums them in the order of its hash maps."""
