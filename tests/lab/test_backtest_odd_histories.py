@@ -255,7 +255,7 @@ def test_what_a_single_broker_cant_show_is_not_known(capsys: pytest.CaptureFixtu
 def test_a_recorded_policy_of_another_version_is_not_needed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Only the check needs it, where another policy is judged."""
     folder = record(tmp_path, 5)
-    RecordedHistory(folder).policy(START + 60, {**SOURCE, "mode": "Auto", "balance": {"better": True}})
+    RecordedHistory(folder).policy(START + 60, {**SOURCE, "mode": "Auto", "limits": {"quarantine": "6h"}})
 
     code, found, _ = backtest(capsys, folder)
     alone = main(["backtest", "--history", str(folder)])
@@ -263,9 +263,11 @@ def test_a_recorded_policy_of_another_version_is_not_needed(capsys: pytest.Captu
     assert code == 0
     assert [one["name"] for one in found["policies"]] == ["new", "live"]
     assert found["check"] is None
-    assert found["unchecked"].startswith("this version can't run the recorded policy: spec.balance")
+    field = "spec.limits.quarantine: this version has no such field (got '6h')"
+    why = f"this version can't run the recorded policy: {field}"
+    assert found["unchecked"] == why
     assert alone == 2
-    assert "name another one with --policy" in capsys.readouterr().err
+    assert f"{why}; name another one, or a corrected copy, with --policy" in capsys.readouterr().err
 
 
 def of_another_version(file: Path) -> None:

@@ -94,7 +94,7 @@ class Players:
         except InvalidPolicyError as error:
             why = f"this version can't run the recorded policy: {error}"
             if not mine:
-                raise CommandError(f"{why}; name another one with --policy") from error
+                raise CommandError(f"{why}; name another one, or a corrected copy, with --policy") from error
             return cls(mine, others, None, "", live, specs=specs, unusable=why)
         followed = _followed(recorded, manifest) if mode == ACTING else None
         return cls(mine, others, recorded, mode, live, followed, specs)

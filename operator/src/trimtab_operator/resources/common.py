@@ -32,7 +32,10 @@ class Resource(YamlModel):
 
 def problems_of(error: ValidationError) -> str:
     """What is wrong with a spec: each field, and its value."""
-    return "; ".join(f"spec.{'.'.join(map(str, e['loc']))}: {e['msg']}{_given(e)}" for e in error.errors())
+    texts = {"extra_forbidden": "this version has no such field"}
+    return "; ".join(
+        f"spec.{'.'.join(map(str, e['loc']))}: {texts.get(e['type'], e['msg'])}{_given(e)}" for e in error.errors()
+    )
 
 
 def _given(problem: ErrorDetails) -> str:
