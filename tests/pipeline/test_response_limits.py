@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import time
+import tracemalloc
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -13,6 +15,7 @@ from trimtab_pipeline.api import NO_CREDENTIALS, PrometheusSettings, StatisticsS
 from trimtab_pipeline.prometheus import broker_statistics as statistics, read_request
 from trimtab_pipeline.prometheus.broker_statistics import ask_brokers
 from trimtab_pipeline.prometheus.client import (
+    LARGEST,
     PrometheusClient,
     PrometheusError,
     PrometheusFormatError,
@@ -20,7 +23,7 @@ from trimtab_pipeline.prometheus.client import (
     PrometheusUnreachableError,
 )
 from trimtab_pipeline.prometheus.read_request import ReadRequest, ShardRequest, TableName
-from trimtab_pipeline.prometheus.response_limits import DEEPEST, TooDeepError, TooLargeError, joined, json_of
+from trimtab_pipeline.prometheus.response_limits import DEEPEST, INFLATED, TooDeepError, TooLargeError, joined, json_of
 from trimtab_pipeline.prometheus.samples import MalformedBodyError, parse_vector
 
 DEEP = b"[" * 100_000
@@ -65,6 +68,44 @@ def asked(server: RawServer, timeout: float = 5.0, largest: int = 2**20) -> Prom
     with PrometheusClient(server.url, timeout, largest=largest) as client, pytest.raises(PrometheusError) as caught:
         client.query("up", 1.0)
     return caught.value
+
+
+def compressed(body: bytes, layers: int = 1) -> bytes:
+    """An answer that is compressed although nobody asked for that."""
+    for _ in range(layers):
+        body = gzip.compress(body, 9)
+    return (
+        OK
+        + b"Content-Encoding: "
+        + b", ".join([b"gzip"] * layers)
+        + b"\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_an_answer_that_unpacks_to_very_much_is_given_up_early(layers: int) -> None:
+    bomb = compressed(VECTOR % (b" " * 2**27, b""), layers)
+    with RawServer(lambda: [bomb]) as server:
+        tracemalloc.start()
+        error = asked(server, timeout=30.0, largest=LARGEST)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert type(error) is PrometheusFormatError
+    assert str(error) == (
+        f"{server.url}: the answer is compressed to less than 1/{INFLATED} of its size: see what the url leads to"
+    )
+    assert peak < 32 * 2**20
+
+
+def test_a_compressed_answer_of_a_usual_kind_is_read() -> None:
+    """Even if its series are alike."""
+    topic = (
+        b'{"metric":{"__name__":"pulsar_rate_in","topic":"persistent://public/default/t-%d"},"value":[1750000000,"0"]}'
+    )
+    body = compressed(VECTOR % (b",".join(topic % k for k in range(30_000)), b""))
+    with RawServer(lambda: [body]) as server, PrometheusClient(server.url, 30.0) as client:
+        assert len(client.query("up", 1.0).values) == 30_000
 
 
 def endless(head: bytes) -> Callable[[], Iterable[bytes]]:

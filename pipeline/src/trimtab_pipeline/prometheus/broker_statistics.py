@@ -21,9 +21,9 @@ import requests
 
 from trimtab_pipeline.api import CredentialsError, StatisticsSettings
 from trimtab_pipeline.columns import TRAFFIC
-from trimtab_pipeline.prometheus.connections import LONG, StrictSession, cause_of
+from trimtab_pipeline.prometheus.connections import LONG, StrictSession, body_of, cause_of
 from trimtab_pipeline.prometheus.queries import TOPICS
-from trimtab_pipeline.prometheus.response_limits import TooLargeError, joined, json_of
+from trimtab_pipeline.prometheus.response_limits import TooLargeError, json_of
 
 PATH = "/admin/v2/broker-stats/topics"
 """Path of the statistics below a broker's URL. Only that broker has them, so it never redirects."""
@@ -126,7 +126,7 @@ def _body(url: str, settings: StatisticsSettings) -> bytes:
             if response.status_code != _OK:
                 lapse = settings.credentials.lapse(time.time()) if response.status_code == _UNAUTHORIZED else ""
                 raise StatisticsError("; ".join(filter(None, (f"{url}{PATH} answered {response.status_code}", lapse))))
-            return joined(response.iter_content(_PIECE), LARGEST)
+            return body_of(response, LARGEST, piece=_PIECE)
 
 
 def rows_in(answer: Mapping[str, Any], namespaces: Container[str] | None = None) -> _Rows:

@@ -9,7 +9,7 @@ The session
 - raises a `PrometheusError` that names the URL for every failure;
 - requests uncompressed bodies, because compression takes a Prometheus server longer than a cluster's network takes to
   transfer them;
-- reads a body up to a maximum size, and within the timeout.
+- reads a body up to a maximum size, and within the timeout. That of a body which is compressed nevertheless is smaller.
 
 Thanos and Mimir have the same API. Thanos reports stores that did not answer as ``warnings``, or fails the query when
 ``partial_response`` is false. Mimir answers below a prefix (``/prometheus``), which belongs in the URL, and needs a
@@ -34,8 +34,8 @@ import requests
 from prometheus_api_client import PrometheusConnect
 
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
-from trimtab_pipeline.prometheus.connections import CORRECT_URL, LONG, StrictSession, cause_of, no_url
-from trimtab_pipeline.prometheus.response_limits import TooLargeError, joined, json_of
+from trimtab_pipeline.prometheus.connections import CORRECT_URL, LONG, StrictSession, body_of, cause_of, no_url
+from trimtab_pipeline.prometheus.response_limits import TooLargeError, json_of
 from trimtab_pipeline.prometheus.samples import MalformedBodyError, Samples, VectorParser, head
 
 _OK, _MOVED, _REFUSED = 200, range(300, 400), (401, 403)
@@ -138,7 +138,7 @@ class ArrowSession(StrictSession):
             answer = cast("ArrowResponse", response)
             answer.__class__, answer.parser = ArrowResponse, self._parser
             # read in one piece: joining many pieces would double the time
-            answer.body = joined(response.iter_content(self._largest + 1), self._largest)
+            answer.body = body_of(response, self._largest, piece=self._largest + 1)
             return response
 
     def _answer(self, method: str | bytes, url: str | bytes, *, timeout: float, **kwargs: Any) -> requests.Response:

@@ -26,6 +26,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from trimtab_pipeline.api import Credentials, CredentialsError
+from trimtab_pipeline.prometheus.response_limits import joined
 from trimtab_pipeline.tls_faults import TlsFields, tls_advice
 
 LONG = 300
@@ -33,6 +34,7 @@ LONG = 300
 CORRECT_URL = "correct the source's url"
 """Fix for a URL that leads nowhere."""
 _PEM = "-----BEGIN"
+_PACKED = 2**18  # most bytes of a compressed body that are unpacked at once
 
 
 class Signed(AuthBase):
@@ -158,6 +160,13 @@ class StrictSession(requests.Session):
     def get_redirect_target(self, resp: requests.Response) -> str | None:  # noqa: ARG002  named so by `requests`
         """None: a redirect is treated like any other answer."""
         return None
+
+
+def body_of(response: requests.Response, largest: int, *, piece: int) -> bytes:
+    """The whole body, read in pieces of `piece` bytes; smaller ones if it is compressed. Raises `TooLargeError`."""
+    if response.headers.get("Content-Encoding", "identity") == "identity":
+        return joined(response.iter_content(piece), largest)
+    return joined(response.iter_content(min(piece, _PACKED)), largest, response.raw.tell)
 
 
 def tls_context(credentials: Credentials) -> ssl.SSLContext:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 DEEPEST = 100
 """The deepest nesting of lists and objects; answers of Pulsar and Prometheus have about a dozen levels."""
 
+INFLATED = 200
+"""Most times that a body may be larger than its compressed form. Answers about topics reach 40, zeros 1,000."""
+_SMALL = 2**20  # bytes of an unpacked body that are always accepted
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -37,6 +40,15 @@ class TooLargeError(ValueError):
     def __init__(self, largest: int) -> None:
         bound = f"{largest >> 20} MiB" if largest >= 2**20 else f"{largest >> 10} KiB"
         super().__init__(f"the answer is larger than {bound}: see what the url leads to")
+
+
+class InflatedError(TooLargeError):
+    """A compressed body that becomes more than `INFLATED` times as large."""
+
+    def __init__(self) -> None:
+        ValueError.__init__(
+            self, f"the answer is compressed to less than 1/{INFLATED} of its size: see what the url leads to"
+        )
 
 
 def json_of(body: str | bytes) -> Any:
@@ -78,12 +90,17 @@ def _inner(value: Any) -> list[Any]:
     return [inner for inner in value if isinstance(inner, (dict, list))]
 
 
-def joined(pieces: Iterable[bytes], largest: int) -> bytes:
-    """A body that arrives in `pieces`. Raises `TooLargeError` past `largest` bytes, without reading more."""
+def joined(pieces: Iterable[bytes], largest: int, arrived: Callable[[], int] | None = None) -> bytes:
+    """A body that arrives in `pieces`. Raises `TooLargeError` past `largest` bytes, without reading more.
+
+    arrived: the number of compressed bytes from which the pieces so far come. Raises `InflatedError` if that is little.
+    """
     found, size = list[bytes](), 0
     for piece in pieces:
         size += len(piece)
         if size > largest:
             raise TooLargeError(largest)
+        if arrived is not None and size > max(_SMALL, INFLATED * arrived()):
+            raise InflatedError
         found.append(piece)
     return b"".join(found)
