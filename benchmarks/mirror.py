@@ -41,11 +41,14 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.testing import StaticSource, StaticSources
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from strategy_testing.clusters import cluster
 
 NAMESPACE = "messaging"
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,10 @@ from trimtab_strategies import registry
 from trimtab_strategies.hash_ring import bundle_names
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray, Topics
-from trimtab_strategies.testing import cluster
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+
+from strategy_testing.clusters import cluster
 
 NAMESPACE = "public/drawn"
 FULL = 0xFFFFFFFF

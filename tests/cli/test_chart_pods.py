@@ -11,8 +11,8 @@ import pytest
 from chart_pods import LABELS, chart_pod
 from fake_prometheus import FakePrometheus
 from policy_environment import PolicyEnvironment
+from strategy_testing.clusters import cluster
 from trimtab_operator.cli import main
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

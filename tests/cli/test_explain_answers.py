@@ -12,6 +12,7 @@ from explained_decisions import FACTS, LATER, LEVEL_PAIR, largest, of_broker, of
 from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle
+from strategy_testing.clusters import NOW, with_bundles
 from trimtab_operator.cli.cluster import near
 from trimtab_operator.cli.why.broker import BrokerExplanation
 from trimtab_operator.cli.why.bundle import BundleExplanation
@@ -20,7 +21,6 @@ from trimtab_operator.decision_log.outcome import followed
 from trimtab_operator.decision_log.record import Held, SplitView
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Interruption, MoveCosts
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.testing import NOW, with_bundles
 
 
 def test_every_reason_has_its_sentence() -> None:

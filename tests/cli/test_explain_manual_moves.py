@@ -11,12 +11,12 @@ from explained_decisions import FACTS, LATER, LEVEL_PAIR, of_bundle, written_by
 from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle, moving_bundle
+from strategy_testing.clusters import NOW
 from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.decision_log.outcome import followed
 from trimtab_operator.decision_log.record import ManualMove
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_strategies.testing import NOW
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from explained_decisions import FACTS, LATER, LEVEL_PAIR, largest, of_broker, of
 from plan_clusters import HOT_OF_FOUR
 from recorded_decisions import decided
 from records import bundle, moving_bundle
+from strategy_testing.clusters import NOW, cluster
 from trim_decisions import TrimDecisions, skewed
 from trimtab_operator.cli.why.answers import Answer, Facts
 from trimtab_operator.cli.why.bundle import BundleExplanation
@@ -26,7 +27,6 @@ from trimtab_operator.cli.why.manual_move import manual_move
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
-from trimtab_strategies.testing import NOW, cluster
 
 TEXTS = Path(__file__).parent / "explained"
 DRY_RUN = HeldBack("", Reason.DRY_RUN, "spec.mode is DryRun")

@@ -18,6 +18,7 @@ import yaml
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import LOAD, keep
 from policy_environment import PolicyEnvironment
+from strategy_testing.clusters import cluster
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.observe_table import Shown, quality_lines, show
 from trimtab_operator.cli.tables import console
@@ -25,7 +26,6 @@ from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.history.reader import HistoryReader
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import DataQuality, Topics
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 Captured = pytest.CaptureFixture[str]

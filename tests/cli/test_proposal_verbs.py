@@ -13,9 +13,9 @@ import yaml
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from run_verb import Said, Verb, run_verb
+from strategy_testing.clusters import cluster
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.status_table import as_data, print_one
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

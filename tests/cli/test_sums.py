@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from strategy_testing.clusters import cluster
 from trimtab_operator.cli.commands.observe_table import by_broker, by_namespace
-from trimtab_strategies.testing import cluster
 
 
 def test_bundles_add_up_by_namespace_and_by_owner_without_those_that_are_unknown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.filters import ActiveSelection, BrokerSelection, Manager, SelectionParams
 from trimtab_strategies.guard import MoveLimits, guard, movable_bundles
 from trimtab_strategies.model import RATE_IN, BrokerTraits, ClusterLoad, Isolation, NamespacePolicy, Reason
@@ -21,7 +22,6 @@ from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeightParams,
 )
 from trimtab_strategies.shedding.transfer.shedder import TransferShedder, TransferShedderParams
-from trimtab_strategies.testing import cluster, with_bundles
 
 CASES: dict[str, dict[str, Any]] = {
     case["id"]: case for case in json.loads((Path(__file__).parent / "selection-cases.json").read_text())

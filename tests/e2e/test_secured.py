@@ -24,6 +24,7 @@ import pytest
 from faulty_api import until
 from guarded_server import Asked, GuardedServer
 from policy_environment import PolicyEnvironment, refit, run_scenario
+from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -33,7 +34,6 @@ from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.conditions import linked
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.pulsar.clients import topics_of
 from trimtab_testbed.pulsar.cluster import PulsarCluster
 from trimtab_testbed.pulsar.security import SUPERUSER, TlsSecurity

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_strategies.registry import PLACEMENTS, SELECTIONS, SHEDDERS, SPLITTERS
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -12,8 +12,8 @@ from odd_sources import Counting, Silent
 from plan_clusters import HOT, LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
 from records import moving_bundle
+from strategy_testing.clusters import cluster
 from trimtab_operator.state.pending_moves import PendingMoves
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

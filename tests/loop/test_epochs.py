@@ -11,6 +11,7 @@ import pytest
 
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of
+from strategy_testing.clusters import cluster
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.leader_election import LAST_EPOCH, LeaseLostError
@@ -18,7 +19,6 @@ from trimtab_operator.leadership import announce
 from trimtab_operator.namespace_admission import unused_epoch
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 pytestmark = pytest.mark.apiserver

@@ -10,11 +10,11 @@ import pytest
 from faulty_api import until
 from policy_environment import PolicyEnvironment, RunPolicy
 from restarting_pods import RestartingPods
+from strategy_testing.clusters import cluster
 from trimtab_operator.app import discover_once
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import OwnBalancerState
-from trimtab_strategies.testing import cluster
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 

@@ -9,10 +9,10 @@ import pytest
 from odd_sources import Broken
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.decision_log import store
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import Memory
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

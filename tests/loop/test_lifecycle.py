@@ -9,8 +9,8 @@ import pytest
 from faulty_api import until
 from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.app import discover_once
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -11,9 +11,9 @@ import pytest
 from bulk_environment import BulkEnvironment
 from odd_sources import Meanwhile
 from policy_environment import PolicyEnvironment, Scenario
+from strategy_testing.clusters import cluster
 from trimtab_operator.loop.preview import preview
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

@@ -6,7 +6,7 @@ import pytest
 
 from asked_constraints import HOT, ask, describe, start_pod, where
 from policy_environment import PolicyEnvironment, RunPolicy
-from trimtab_strategies.testing import cluster, with_bundles
+from strategy_testing.clusters import cluster, with_bundles
 
 pytestmark = pytest.mark.apiserver
 

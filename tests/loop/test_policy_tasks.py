@@ -14,6 +14,7 @@ import pytest
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of, refit
+from strategy_testing.clusters import cluster
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
 from trimtab_operator.app import OperatorOptions, run_operator
@@ -25,7 +26,6 @@ from trimtab_operator.loop.policy_tasks import PolicyTasks
 from trimtab_operator.resources.common import FINALIZER
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.testing import StaticSources
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

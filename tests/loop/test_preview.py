@@ -6,11 +6,11 @@ import pytest
 
 from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.loop.preview import Preview, preview
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.pulsar_link import Compared
 from trimtab_strategies.model import Reason
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

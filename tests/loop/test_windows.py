@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 from pydantic import ValidationError
 
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.loop.schedule import Opening, opening
 from trimtab_operator.resources.common import Day, Window
-from trimtab_strategies.testing import cluster
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

@@ -9,13 +9,13 @@ import pytest
 
 from policy_environment import PolicyEnvironment, RunPolicy, refit
 from recorded_past import RecordedPast
+from strategy_testing.clusters import cluster
 from trimtab_operator.loop.preview import preview
 from trimtab_operator.observe import recent_samples
 from trimtab_operator.observe.recent_samples import PAST_MINUTES
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import CPU
-from trimtab_strategies.testing import cluster
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus]
 

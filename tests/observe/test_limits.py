@@ -11,13 +11,13 @@ import pytest
 
 import records
 from chart_pods import RESOURCES, chart_pod, chart_record
+from strategy_testing.clusters import cluster
 from trimtab_operator.kube.broker_records import NodeRecord, PodRecord, node_record, pod_at, pod_record
 from trimtab_operator.kube.pod_limits import DEFAULT_CONTAINER
 from trimtab_operator.observe.limits import PodFacts, limit_lines, pod_facts, with_facts
 from trimtab_operator.observe.topology import ClusterRecords, topology
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_strategies.model import CPU, MEMORY, DataQuality, Doubt, LimitOrigin, Reason
-from trimtab_strategies.testing import cluster
 
 GIB = 2.0**30
 NAME = "pulsar-broker-0"

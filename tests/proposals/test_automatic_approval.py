@@ -11,12 +11,12 @@ import pytest
 from approve_mode import APPROVE, ask, destinations, moved, offered, progress, proposal as shown
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from strategy_testing.clusters import NOW
 from trimtab_operator.proposals.automatic import Findings, failed_criterion, predicted_gain
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.resources.policy_status import AutoApproval
 from trimtab_strategies.model import Move, Plan, Reason
 from trimtab_strategies.protocols import Predictions
-from trimtab_strategies.testing import NOW
 
 NAMES = tuple(f"t/n/0x{low:08x}_0x{low + 0x10000000:08x}" for low in range(0, 0x60000000, 0x10000000))
 GOOD = Predictions(judged=10, right=0.9, off=1.0, within=3.0, step=1.0)

@@ -10,9 +10,9 @@ from approve_mode import APPROVE, approved, ask, moved, offered, progress
 from faulty_api import until
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from strategy_testing.clusters import cluster
 from trimtab_operator.actuators import DeclarativeActuator, apply_moves
 from trimtab_strategies.model import Move, Reason, Split
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

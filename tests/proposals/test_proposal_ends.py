@@ -9,7 +9,7 @@ import pytest
 from approve_mode import APPROVE, annotations, approved, ask, command, moved, offered, progress, proposal
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
-from trimtab_strategies.testing import cluster
+from strategy_testing.clusters import cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from records import bundle, moving_bundle
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_operator.kube.config_map_store import UnreadableContentError, packed
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.proposals.model import Proposal, cost
@@ -17,7 +18,6 @@ from trimtab_operator.proposals.progress import Execution, Mark, in_words
 from trimtab_operator.proposals.store import Standing
 from trimtab_operator.resources.policy_status import ProposalState
 from trimtab_strategies.model import HeldBack, Move, Plan, Reason, Split
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 NAMES = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
 

@@ -11,9 +11,9 @@ from faulty_api import until
 from odd_sources import Slow
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_operator.state.policies import Claim
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

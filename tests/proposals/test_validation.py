@@ -10,6 +10,7 @@ import pytest
 
 from manifests import policy
 from records import broker, bundle, moving_bundle, topic_namespace
+from strategy_testing.clusters import cluster
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
 from trimtab_operator.proposals.model import Cost, Proposal
@@ -20,7 +21,6 @@ from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason
-from trimtab_strategies.testing import cluster
 
 MOVE = Move("t/n/0x00000000_0xffffffff", "x", "y", Reason.OVERLOADED)
 SETTINGS = Settings.of({**policy(), "metadata": {"name": "main", "namespace": "messaging"}})

@@ -12,6 +12,7 @@ import pytest
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment, refit, run_scenario
+from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.pulsar.bridge import connection
@@ -24,7 +25,6 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.conditions import linked
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment
+from strategy_testing.clusters import NOW, cluster
 from trimtab_operator.kube.move_costs import KEPT, NOT_MEASURED, Interruption, MoveCosts, in_seconds
 from trimtab_operator.proposals.model import cost
 from trimtab_operator.pulsar.bridge import move_cost as measuring
@@ -26,7 +27,6 @@ from trimtab_operator.pulsar.bridge.move_cost import (
 from trimtab_operator.pulsar.bridge.unload_request import Landing
 from trimtab_operator.pulsar.client.errors import PulsarUnavailableError
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_strategies.testing import NOW, cluster
 from trimtab_testbed.servers.kube import ControlPlane
 
 LOAD = cluster(bundles={"a": [1] * 2, "b": [1]}, a=0.5, b=0.5)

@@ -10,6 +10,7 @@ import pytest
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, refit
+from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import broker_name_of_address
 from trimtab_operator.kube.records import topic_namespace_record
@@ -17,7 +18,6 @@ from trimtab_operator.pulsar.bridge.sync.diff import bundle_changes
 from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
 from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar

@@ -10,6 +10,7 @@ from faulty_api import until
 from manifests import policy
 from policy_environment import PolicyEnvironment, RunPolicy
 from records import bundle
+from strategy_testing.clusters import cluster
 from trimtab_operator.kube.broker_records import node_record
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
@@ -18,7 +19,6 @@ from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.watched_namespaces import following
-from trimtab_strategies.testing import cluster
 
 LEVEL = cluster(a=0.3, b=0.3, c=0.3)
 

@@ -9,12 +9,12 @@ import pytest
 from faulty_api import until
 from manifests import bundle, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.reconcile.hash_ring import SETTLES, RingStatus
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources.bundle import PARENT
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_strategies.testing import cluster
 
 pytestmark = pytest.mark.apiserver
 

@@ -7,9 +7,9 @@ import pytest
 from faulty_api import until
 from policy_environment import PolicyEnvironment, RunPolicy
 from restarting_pods import RestartingPods
+from strategy_testing.clusters import cluster
 from trimtab_operator.app import discover_once
 from trimtab_operator.reconcile.bundles import APPEARS_WITHIN
-from trimtab_strategies.testing import cluster
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.long]
 

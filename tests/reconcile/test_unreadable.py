@@ -13,6 +13,7 @@ import pytest
 from faulty_api import until
 from manifests import broker, bundle, bundle_split, policy, topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.app import discover_once
 from trimtab_operator.kube.store import Store
 from trimtab_operator.loop.policy_loop import PolicyLoop
@@ -20,7 +21,6 @@ from trimtab_operator.pulsar.own_balancer.restore import has_it_off
 from trimtab_operator.reconcile.namespaces import TRY_AGAIN, Cutter
 from trimtab_operator.reconcile.unreadable import UnreadableObjects
 from trimtab_operator.resources import crd
-from trimtab_strategies.testing import cluster
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from records import broker, bundle, moving_bundle, pod
+from strategy_testing.clusters import cluster
 from trimtab_operator.confirm import DesiredOwner, repairs_of
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.state.departures import (
@@ -27,7 +28,6 @@ from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
 from trimtab_strategies.planner.decide import assign, decide
-from trimtab_strategies.testing import cluster
 
 NOW = 1_800_000_000.0
 OLD, NEW = "pulsar-1", "pulsar-2"

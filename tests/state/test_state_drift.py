@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from policy_environment import PolicyEnvironment, RunPolicy
+from strategy_testing.clusters import cluster
 from trimtab_operator.state.strategy_state import STORE_EVERY, PolicyState, PolicyStateStore, drifted
 from trimtab_strategies.model import Memory
-from trimtab_strategies.testing import cluster
 
 
 @pytest.mark.parametrize(

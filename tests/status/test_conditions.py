@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from recorded_decisions import cycle_result, settings
+from strategy_testing.clusters import cluster
 from trim_decisions import TrimDecisions, skewed
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.proposals.model import Proposal
@@ -33,7 +34,6 @@ from trimtab_strategies.model import (
     Reason,
 )
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.testing import cluster
 
 MOVE = Move("t/n/0x0_0x1", "a", "b", Reason.OVERLOADED)
 

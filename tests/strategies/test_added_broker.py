@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.testing import cluster
 from trimtab_strategies.usage import percent
 
 PAIR = registry.pair("ThresholdShedder", {"historyPercent": 0}, "LeastResourceUsageWithWeight", {"historyPercent": 0})

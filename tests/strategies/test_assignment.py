@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import FULL, cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import (
@@ -22,7 +23,6 @@ from trimtab_strategies.model import (
 )
 from trimtab_strategies.planner.assign import expected_load
 from trimtab_strategies.planner.decide import assign
-from trimtab_strategies.testing import FULL, cluster, with_bundles
 
 PLACEMENTS = {name: row.build(row.params()) for name, row in registry.PLACEMENTS.items()}
 EVERY = pytest.mark.parametrize("placement", PLACEMENTS)

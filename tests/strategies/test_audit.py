@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Considered, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.planner.audit import BROKERS, BUNDLES, MOVES, REJECTED, DecisionAudit
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.testing import cluster, with_bundles
 
 PAIR = registry.pair(
     "ThresholdShedder",

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.guard import MoveLimits, measured
 from trimtab_strategies.model import THROUGHPUT_IN, THROUGHPUT_OUT, ClusterLoad, Memory, Reason
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.avg import AvgShedder, AvgShedderParams, AvgShedderPlacement, AvgShedderPlacementParams
-from trimtab_strategies.testing import cluster, with_bundles
 
 BOTH = pytest.mark.parametrize("compatibility", ["Java", "Corrected"])
 EVEN = {"hit_count_high": 1, "max_unload_percent": 50}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from planned_moves import PAIR, FixedPlacement, held, moves, plan
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import CPU, ClusterLoad, Memory, Reason
 from trimtab_strategies.model.cluster_load import BoolArray
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedding, Unload
-from trimtab_strategies.testing import cluster, with_bundles
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trim_world import Play, World, skewed, spread
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Isolation, Memory, NamespacePolicy, Plan, Reason
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.testing import cluster
 
 PLACEMENT = ("LeastResourceUsageWithWeight", {})
 THRESHOLD = registry.pair("ThresholdShedder", {"historyPercent": 0, "minThroughput": 0}, *PLACEMENT)

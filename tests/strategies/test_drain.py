@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import (
@@ -25,7 +26,6 @@ from trimtab_strategies.model import (
 from trimtab_strategies.planner.assign import assign, believed
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.drain import Drains
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 PAIR = registry.pair("ThresholdShedder", {"historyPercent": 0}, "LeastResourceUsageWithWeight", {"historyPercent": 0})
 PAUSE = HeldBack("", Reason.ROLLING_OUT, "1 of 3 restarted")

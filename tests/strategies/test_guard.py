@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies.guard import Guarded, MoveLimits, guard
 from trimtab_strategies.model import CPU, NETWORK_IN, ClusterLoad, DataQuality, Doubt, HeldBack, Reason
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 
 def guarded(drawn: ClusterLoad, *, moved_last_hour: int = 0, **limits: float) -> Guarded:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.model import RATE_IN, RATE_OUT, ClusterLoad
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
-from trimtab_strategies.testing import cluster, with_bundles
 
 PLACEMENT = LeastLongTermMessageRate(LeastLongTermMessageRateParams())
 

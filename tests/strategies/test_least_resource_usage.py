@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.placement.least_resource_usage import (
     ExtensibleLeastResourceUsageWithWeight,
@@ -16,7 +17,6 @@ from trimtab_strategies.placement.least_resource_usage import (
     LeastResourceUsageWithWeightParams,
 )
 from trimtab_strategies.protocols import Choice, Placement
-from trimtab_strategies.testing import cluster
 
 MODULAR = LeastResourceUsageWithWeight(LeastResourceUsageWithWeightParams())
 EXTENSIBLE = ExtensibleLeastResourceUsageWithWeight(ExtensibleLeastResourceUsageWithWeightParams())

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.guard import MoveLimits, guard
 from trimtab_strategies.model import CPU, RATE_IN, ClusterLoad, InvalidLoadError, Plan, Reason, Split, Topics
-from trimtab_strategies.testing import cluster, with_bundles
 
 
 def test_a_word_that_an_older_version_stored_is_read_as_what_it_is_called_now() -> None:

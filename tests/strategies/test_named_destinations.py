@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from planned_moves import FOUR_BROKERS, FixedPlacement, FixedShedder, held, moves, pair_asking_for, plan
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.model import CPU, Reason
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Unload
-from trimtab_strategies.testing import cluster, with_bundles
 
 
 def test_named_destination_that_should_give_itself_is_not_taken() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planned_moves import FOUR_BROKERS, PAIR, held, moves, pair_asking_for, plan
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.model import ClusterLoad, Isolation, NamespacePolicy, Reason
-from trimtab_strategies.testing import cluster, with_bundles
 
 
 def with_policy(drawn: ClusterLoad, space: str, policy: NamespacePolicy) -> ClusterLoad:

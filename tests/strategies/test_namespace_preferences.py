@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from planned_moves import PAIR, held, moves, pair_asking_for, plan
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.filters import BrokerSelection
 from trimtab_strategies.filters.params import Manager, SelectionParams
@@ -18,7 +19,6 @@ from trimtab_strategies.model import BrokerTraits, ClusterLoad, Isolation, Memor
 from trimtab_strategies.planner.assign import assign
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.planner.drain import Drains
-from trimtab_strategies.testing import cluster, with_bundles
 
 BOTH = [pytest.param(manager, id=manager) for manager in Manager]
 ZONES = {"a": "east", "b": "east", "c": "west"}

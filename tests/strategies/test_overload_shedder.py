@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.guard import measured
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.overload import OverloadShedder, OverloadShedderParams
-from trimtab_strategies.testing import cluster
 
 
 def shed(drawn: ClusterLoad, **params: Any) -> Shedding:

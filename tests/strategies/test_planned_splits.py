@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from planned_moves import FOUR_BROKERS, pair_asking_for, plan
+from strategy_testing.clusters import cluster
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, NamespacePolicy, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.protocols import Choice, SplitCandidate, Splitting
-from trimtab_strategies.testing import cluster
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planned_moves import held, plan
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies.model import ClusterLoad, NamespacePolicy, Reason
-from trimtab_strategies.testing import cluster, with_bundles
 
 DRAWN = cluster(a=0.9, b=0.2, c=0.2, bundles={"a": [1] * 10, "b": [1] * 4, "c": [1] * 2})
 """Rows 0 to 9 are of public/a, on broker a."""

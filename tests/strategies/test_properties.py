@@ -15,6 +15,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 
 from cluster_strategies import clusters, crowded_clusters, large, odd_clusters
+from strategy_testing.checks import EXCEPTIONS, pair_checks, strategy_checks, variants
+from strategy_testing.clusters import cluster
+from strategy_testing.compare import movable, plans, sheddings
+from strategy_testing.strategy_checks import splittings
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.hash_ring import parse_bundle
@@ -24,9 +28,6 @@ from trimtab_strategies.params import StrategyParams
 from trimtab_strategies.planner.decide import assign, decide
 from trimtab_strategies.protocols import Shedder, Splitter
 from trimtab_strategies.registry import InvalidParamsError, Row
-from trimtab_strategies.testing import EXCEPTIONS, cluster, pair_checks, strategy_checks, variants
-from trimtab_strategies.testing.compare import movable, plans, sheddings
-from trimtab_strategies.testing.strategy_checks import splittings
 
 KINDS = {"shedder": registry.SHEDDERS, "placement": registry.PLACEMENTS, "splitter": registry.SPLITTERS}
 TABLES: dict[str, Row[Any]] = {f"{kind} {name}": row for kind, table in KINDS.items() for name, row in table.items()}

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from planned_moves import PAIR, FixedShedder, held, moves, plan
+from strategy_testing.clusters import NOW, cluster
 from trimtab_strategies.guard import MoveLimits, guard, receivable
 from trimtab_strategies.model import BrokerTraits, ClusterLoad, Memory, Reason
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.protocols import Unload
-from trimtab_strategies.testing import NOW, cluster
 
 RAMP = 600.0
 

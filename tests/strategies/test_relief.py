@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.planner.decide import decide
 from trimtab_strategies.planner.drain import Drains
 from trimtab_strategies.planner.relief import BrokerRelief
-from trimtab_strategies.testing import cluster, with_bundles
 
 HOT = cluster(bundles={"a": [4, 2, 1, 1], "b": [1], "c": [1]}, a=0.8, b=0.2, c=0.2)
 """The average is 40 %; the bundles of a cause 40, 20, 10 and 10 points."""

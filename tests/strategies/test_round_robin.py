@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams, next_turn
-from trimtab_strategies.testing import cluster
 
 
 def turns(*candidates: Sequence[str], count: int = 0) -> list[str]:

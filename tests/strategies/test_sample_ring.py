@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from strategy_testing.clusters import cluster
 from trim_world import cycle_samples
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
 from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import MINUTES, REPLAYED, SampleRing
-from trimtab_strategies.testing import cluster
 
 MIB = 2**20
 NAMES = ("a", "b", "c", "d", "e")

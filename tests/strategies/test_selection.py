@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies.filters import (
     ActiveSelection,
     BrokerSelection,
@@ -23,7 +24,6 @@ from trimtab_strategies.model.cluster_load import IntArray
 from trimtab_strategies.placement.least_message_rate import LeastLongTermMessageRate, LeastLongTermMessageRateParams
 from trimtab_strategies.placement.round_robin import RoundRobin, RoundRobinParams
 from trimtab_strategies.protocols import Choice
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 EVERYONE = np.arange(3)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveCaps, MoveLimits, movable_bundles
 from trimtab_strategies.hash_ring import parse_bundle
@@ -20,7 +21,6 @@ from trimtab_strategies.planner.prediction import PredictedLoad
 from trimtab_strategies.planner.splits import Division, divide, splittable_bundles
 from trimtab_strategies.protocols import Choice, SplitCandidate, Splitter, Splitting
 from trimtab_strategies.splitting.boundaries import InvalidBoundaryError
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 from trimtab_strategies.usage import Weights
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from splitting_clusters import large, reasons, with_topics
+from strategy_testing.clusters import cluster
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
@@ -16,7 +17,6 @@ from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.registry import SPLITTERS, InvalidParamsError, UnknownStrategyError, splitter
 from trimtab_strategies.splitting.bundle_splitter_task import BundleSplitterTask
 from trimtab_strategies.splitting.namespace_bundle_split import DefaultNamespaceBundleSplitStrategy
-from trimtab_strategies.testing import cluster
 
 MODULAR, EXTENSIBLE = "BundleSplitterTask", "DefaultNamespaceBundleSplitStrategy"
 AT_ONCE: dict[str, dict[str, Any]] = {MODULAR: {}, EXTENSIBLE: {"hitCount": 1}, "WeightedSplitter": {"hitCount": 1}}

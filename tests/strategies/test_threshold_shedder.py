@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.guard import measured
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.threshold import ThresholdShedder, ThresholdShedderParams
-from trimtab_strategies.testing import cluster
 from trimtab_strategies.usage import MEBIBYTE
 
 

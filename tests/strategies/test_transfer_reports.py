@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import FULL, NOW, cluster, with_bundles
 from transfer_decisions import APART, moves, shed, shedder, why
 from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import CPU, MEMORY, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.transfer.reports import SnapshotReports, heaviest
-from trimtab_strategies.testing import FULL, NOW, cluster, with_bundles
 
 
 def test_usage_is_smoothed_once_per_snapshot() -> None:

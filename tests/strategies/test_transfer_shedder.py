@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster
 from transfer_decisions import APART, moves, shed, why
 from trimtab_strategies.model import BrokerTraits, Isolation, NamespacePolicy, Reason, Topics
 from trimtab_strategies.params import Compatibility
-from trimtab_strategies.testing import NOW, cluster
 
 
 def test_top_gives_its_lighter_bundles_to_the_lowest_until_they_would_meet() -> None:

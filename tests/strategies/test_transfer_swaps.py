@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster, with_bundles
 from transfer_decisions import APART, moves, shed, shedder, why
 from trimtab_strategies.filters import BrokerSelection, Manager
 from trimtab_strategies.model import THROUGHPUT_OUT, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.transfer.reports import SnapshotReports
 from trimtab_strategies.shedding.transfer.shedder import TransferShedder, TransferShedderParams
-from trimtab_strategies.testing import cluster, with_bundles
 
 
 def test_bundle_that_is_too_large_goes_when_the_other_end_can_give_back() -> None:

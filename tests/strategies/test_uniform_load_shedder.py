@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.guard import measured
 from trimtab_strategies.model import RATE_IN, THROUGHPUT_IN, ClusterLoad, Reason
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.uniform import UniformLoadShedder, UniformLoadShedderParams
-from trimtab_strategies.testing import cluster
 
 MIB = 1048576
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import FULL, cluster, with_bundles
 from trimtab_strategies.model import CPU, NETWORK_OUT, THROUGHPUT_IN
-from trimtab_strategies.testing import FULL, cluster, with_bundles
 from trimtab_strategies.usage import (
     MODULAR_COLUMNS,
     Weights,

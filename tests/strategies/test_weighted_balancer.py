@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 from cluster_strategies import clusters
 from conformance.hermes_model import Rules, balance
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies.guard import measured
 from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Reason
 from trimtab_strategies.params import Compatibility
@@ -23,7 +24,6 @@ from trimtab_strategies.shedding.weighted.nodes import Constraints, Profile, Wor
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.shedder import WeightedBalancer, WeightedBalancerParams
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 AVERAGE: dict[str, Any] = {"target_weights": Law.AVERAGE, "network_in_weight": 0, "network_out_weight": 0}
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from strategy_testing.compare import reordered
 from trim_world import CORES, COST, START, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray, RecentSamples
 from trimtab_strategies.shedding.trim.model import BrokerModel, learned
 from trimtab_strategies.shedding.trim.readings import PRICES, without_repeats
 from trimtab_strategies.shedding.trim.replay import WINDOW
 from trimtab_strategies.shedding.trim.samples import SampleRing
-from trimtab_strategies.testing.compare import reordered
 
 
 class Lesson:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from strategy_testing.compare import reordered
 from trim_world import POINT, START, World, cycle_samples, unmeasured
 from trimtab_strategies.model import CPU, ClusterLoad
 from trimtab_strategies.model.cluster_load import IntArray, RecentSamples
 from trimtab_strategies.shedding.trim.samples import MINUTES, SampleRing
-from trimtab_strategies.testing.compare import reordered
 
 LEVEL = ([10, 20, 5], [15, 15], [30])
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from strategy_testing.compare import reordered
 from trim_world import COST, Play, World, skewed, spread, unmeasured
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Reason
@@ -20,7 +21,6 @@ from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Shedding
 from trimtab_strategies.shedding.trim.place import TrimPlacement, TrimPlacementParams
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
-from trimtab_strategies.testing.compare import reordered
 
 Change = Callable[[ClusterLoad], ClusterLoad]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.compare import reordered
 from trim_world import POINT, World, spread
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import CPU, ClusterLoad, Reason, Topics
 from trimtab_strategies.protocols import Splitting
 from trimtab_strategies.shedding.trim.samples import SampleRing
 from trimtab_strategies.shedding.trim.split import TrimSplitter, TrimSplitterParams
-from trimtab_strategies.testing.compare import reordered
 
 TENANTS = [[5.0] * 6] * 7
 """Seven brokers at 30 %."""

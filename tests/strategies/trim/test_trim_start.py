@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strategy_testing.clusters import NOW, cluster
 from trim_world import Play, World, spread
 from trimtab_strategies.model import BrokerTraits, ClusterLoad
 from trimtab_strategies.shedding.trim.samples import REPLAYED, CycleSamples, SampleRing
 from trimtab_strategies.shedding.trim.shedder import Trim, TrimParams
-from trimtab_strategies.testing import NOW, cluster
 
 LEVEL = 0.5
 

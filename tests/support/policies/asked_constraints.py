@@ -7,9 +7,9 @@ from typing import Any
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment
+from strategy_testing.clusters import cluster
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.reconcile.namespaces import Examiner
-from trimtab_strategies.testing import cluster
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.0)
 """The bundles of `public/a` are all on the busiest broker."""

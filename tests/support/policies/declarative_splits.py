@@ -10,10 +10,10 @@ from typing import Any
 from manifests import bundle_split
 from policy_environment import PolicyEnvironment, refit
 from ring_check import check_ring
+from strategy_testing.clusters import cluster
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.testing import cluster
 
 PARENT = "trimtab.dev/parent"
 SPLIT_LOAD = cluster(bundles={"a": [1] * 32, "b": [1]}, a=0.5, b=0.5, c=0.1)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from strategy_testing.clusters import NOW, cluster
 from trimtab_operator.cli.why.answers import Facts
 from trimtab_operator.cli.why.broker import BrokerExplanation
 from trimtab_operator.cli.why.bundle import BundleExplanation
 from trimtab_operator.decision_log.record import DecisionRecord
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_strategies.model import Reason
-from trimtab_strategies.testing import NOW, cluster
 
 LEVEL_PAIR = cluster(bundles=2, a=0.52, b=0.5)
 FACTS = Facts(NOW + 300, "messaging", "main", cool_down=1800, last=(NOW, "Overloaded"))

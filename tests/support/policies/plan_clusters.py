@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trimtab_strategies.testing import cluster
+from strategy_testing.clusters import cluster
 
 HOT = cluster(bundles={"a": [1] * 8, "b": [1]}, a=0.8, b=0.2, c=0.2)
 """Broker c owns no bundle."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from faulty_api import until
 from manifests import broker, bundle, eager_strategies, policy, topic_namespace
+from strategy_testing.clusters import NOW
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.conditions import micro_timestamp
@@ -28,7 +29,6 @@ from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.testing import NOW
 from trimtab_testbed.servers.kube import ControlPlane
 
 WINDOW = 60.0

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strategy_testing.clusters import NOW
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.decision_log.build import decision_record
 from trimtab_operator.decision_log.record import DecisionRecord
@@ -17,7 +18,6 @@ from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_strategies.model import ClusterLoad, Decision, HeldBack, Memory
 from trimtab_strategies.planner.decide import decide
-from trimtab_strategies.testing import NOW
 
 
 def settings(**spec: Any) -> Settings:

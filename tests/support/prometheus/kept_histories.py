@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline_clusters import topology
+from strategy_testing.clusters import cluster
 from trimtab_pipeline.api import Retention, Topology
 from trimtab_pipeline.columns import BROKER_STATE, BUNDLE_STATE, INSIDE, LONG, SHORT, TRAFFIC
 from trimtab_pipeline.history.dataset import HistoryDataset, HistoryTable, PolicyDataset
@@ -18,7 +19,6 @@ from trimtab_pipeline.history.location import Place
 from trimtab_pipeline.history.snapshot_tables import Bounds
 from trimtab_pipeline.history.writer import HistoryTidier, HistoryWriter
 from trimtab_strategies.model import ClusterLoad, DataQuality, Doubt, Reason
-from trimtab_strategies.testing import cluster
 
 HOUR = 3600.0
 AT = 486_111 * HOUR

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
+from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Isolation, NamespacePolicy, Topics
 from trimtab_strategies.model.cluster_load import FloatArray
-from trimtab_strategies.testing import NOW, cluster, with_bundles
 
 NAMES = "abcdef"
 ODD = (np.nan, np.inf, -np.inf, -1.0, 0.0, 1e-30, 1.5, 1e39)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory, Plan, Reason
 from trimtab_strategies.model.cluster_load import BoolArray, IntArray
 from trimtab_strategies.planner.decide import Pair, decide
 from trimtab_strategies.protocols import Choice, Shedding, Unload
-from trimtab_strategies.testing import cluster
 
 PAIR = registry.pair(
     "ThresholdShedder", {"historyPercent": 0}, "ExtensibleLeastResourceUsageWithWeight", {"historyPercent": 0}

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from strategy_testing.clusters import cluster
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import ClusterLoad, Reason, Topics
 from trimtab_strategies.protocols import Splitting
-from trimtab_strategies.testing import cluster
 
 MEBIBYTE = 1048576
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
+from strategy_testing.compare import reordered
 from trim_world import COST, POINT, World, spread
 from trimtab_strategies.model.cluster_load import FloatArray, IntArray
 from trimtab_strategies.protocols import Destinations
@@ -17,7 +18,6 @@ from trimtab_strategies.shedding.trim.model import learned
 from trimtab_strategies.shedding.trim.plan import PlanBounds, PlannedLoad, PlannedMove, Planner, least_gain, prices
 from trimtab_strategies.shedding.trim.replay import WINDOW, Replay, replayed
 from trimtab_strategies.shedding.trim.samples import SampleRing
-from trimtab_strategies.testing.compare import reordered
 
 MINUTES = 4
 """Minutes of the same load before a plan."""

@@ -1,4 +1,11 @@
-"""Builders of small test clusters."""
+"""Builders of small test clusters.
+
+cluster(a=0.9, b=0.1)                                   two brokers at 90 and 10 % CPU, four equal bundles each
+cluster(a=0.9, b=0.1, bundles={"a": [8, 1, 1], "b": []})  a's load in one large and two small bundles, b has none
+cluster(a=0.5, b=0.5, lost=["b"])                       b is not ready, and its data is not trusted
+
+with_bundles(cluster(...), pinned={0: True})            bundle 0 is pinned
+"""
 
 from __future__ import annotations
 

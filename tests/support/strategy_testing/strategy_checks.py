@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trimtab_strategies.hash_ring import parse_bundle
-from trimtab_strategies.model import ClusterLoad
-from trimtab_strategies.model.cluster_load import BoolArray
-from trimtab_strategies.protocols import Shedder, Shedding, SplitCandidate, Splitter, Splitting, Unload
-from trimtab_strategies.testing.clusters import cluster as drawn
-from trimtab_strategies.testing.compare import (
+from strategy_testing.clusters import cluster as drawn
+from strategy_testing.compare import (
     MINUTE,
     ROUNDS,
     Unchanged,
@@ -24,6 +20,10 @@ from trimtab_strategies.testing.compare import (
     sheddings,
     upside_down,
 )
+from trimtab_strategies.hash_ring import parse_bundle
+from trimtab_strategies.model import ClusterLoad
+from trimtab_strategies.model.cluster_load import BoolArray
+from trimtab_strategies.protocols import Shedder, Shedding, SplitCandidate, Splitter, Splitting, Unload
 
 
 def level_cluster_is_left_alone(shedder: Shedder, cluster: ClusterLoad) -> None:
@@ -170,7 +170,7 @@ def _check_split(cluster: ClusterLoad, split: SplitCandidate) -> None:
     if len(split.shares):
         assert len(split.shares) == len(split.boundaries) + 1, "not a share for each child"
         assert (split.shares >= 0).all(), "a negative share"
-        assert abs(float(split.shares.sum()) - 1) < 1e-9, "the shares do not sum to 1"  # noqa: PLR2004 - rounding
+        assert abs(float(split.shares.sum()) - 1) < 1e-9, "the shares do not sum to 1"
 
 
 def says_why_nothing_is_split(splitter: Splitter, cluster: ClusterLoad) -> None:

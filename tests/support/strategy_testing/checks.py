@@ -14,6 +14,8 @@ from typing import TypeVar
 import numpy as np
 from pydantic import ValidationError
 
+from strategy_testing.compare import Unchanged, plans, reordered, restored, upside_down
+from strategy_testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_CHECKS
 from trimtab_strategies import registry
 from trimtab_strategies.guard import Guarded, MoveLimits, guard
 from trimtab_strategies.model import ClusterLoad, Plan, Split
@@ -22,8 +24,6 @@ from trimtab_strategies.params import Compatibility, StrategyParams
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Placement, RemembersChoices, Shedder, Splitter
 from trimtab_strategies.registry import Row
-from trimtab_strategies.testing.compare import Unchanged, plans, reordered, restored, upside_down
-from trimtab_strategies.testing.strategy_checks import SHEDDER_CHECKS, SPLITTER_CHECKS
 from trimtab_strategies.usage import MOVING, weighted_maximum
 
 SPLIT_ROUNDS = 6
