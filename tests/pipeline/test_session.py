@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -121,6 +125,37 @@ def test_what_the_history_lacks_is_reported_with_its_path_and_the_fix() -> None:
     error = as_source_error(PermissionError(13, "Permission denied", "/var/history"))
     assert isinstance(error, SourceUnavailableError)
     assert str(error).endswith("Permission denied: '/var/history'; give a folder that can be read and written")
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+FULL_HISTORY = OSError(errno.ENOSPC, "No space left on device", "/history/x")
+NAMED = "/scratch is full: free space there, or set TMPDIR to another folder"
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "told"),
+    [
+        (FULL, 0, f"a temporary file can't be written: {FULL}; {NAMED}"),
+        (
+            PythonException("java.io.IOException: No space left on device"),
+            4096,
+            f"Spark could not run the cycle: PythonException: java.io.IOException: No space left on device; {NAMED}",
+        ),
+        (FULL, 2**30, f"the history can't be used: {FULL}; give a folder that can be read and written"),
+        (FULL_HISTORY, 0, f"the history can't be used: {FULL_HISTORY}; give a folder that can be read and written"),
+        (
+            PythonException("java.io.IOException: gone"),
+            0,
+            "Spark could not run the cycle: PythonException: java.io.IOException: gone",
+        ),
+    ],
+)
+def test_a_full_folder_of_temporary_files_is_named(
+    error: Exception, free: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/scratch")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    assert str(as_source_error(error)) == told
 
 
 def test_workers_without_trimtab_are_reported_with_the_remedy() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
@@ -38,6 +40,8 @@ _TOKEN = re.compile(r"(token=)[^;'\"\s]+")
 _TRACEBACK = re.compile(r"^.*Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
 _JAVA_CAUSE = re.compile(r"^(?:|Caused by): (?:[\w.$]+\.)?(\w+: .+)$", re.MULTILINE)
 _FOREIGN = re.compile(r"^((?:ModuleNotFound|Import|Attribute)Error: .*trimtab_.*)$", re.MULTILINE)
+_NO_SPACE = "No space left on device"
+_ROOM = 2**20  # bytes: a folder with less is full
 _REMEDY = "install the same version of Trimtab in the Python of Spark's workers (PYSPARK_PYTHON)"
 
 
@@ -100,7 +104,8 @@ def as_source_error(error: Exception) -> Exception:
     """A `SourceUnavailableError` with the cause, if Spark or the history failed; else the error itself."""
     if not isinstance(error, SPARK_ERRORS):
         return as_history_error(error)
-    wrapped = SourceUnavailableError(f"Spark could not run the cycle: {described(error)}")
+    cause = described(error)
+    wrapped = SourceUnavailableError(f"Spark could not run the cycle: {cause}{_full_folder(cause)}")
     wrapped.__cause__ = error
     return wrapped
 
@@ -109,6 +114,20 @@ def as_history_error(error: Exception) -> Exception:
     """A `SourceUnavailableError` with the cause, if the history failed; else the error itself."""
     if not isinstance(error, (OSError, pa.ArrowException)):
         return error
-    wrapped = SourceUnavailableError(f"the history can't be used: {error}; give a folder that can be read and written")
+    place = str(getattr(error, "filename", None) or tempfile.gettempdir())
+    if place.startswith(tempfile.gettempdir()) and (full := _full_folder(str(error))):
+        wrapped = SourceUnavailableError(f"a temporary file can't be written: {error}{full}")
+    else:
+        wrapped = SourceUnavailableError(
+            f"the history can't be used: {error}; give a folder that can be read and written"
+        )
     wrapped.__cause__ = error
     return wrapped
+
+
+def _full_folder(cause: str) -> str:
+    """Which folder is full, and what to do, if `cause` says that one is, and it is that of temporary files."""
+    folder = tempfile.gettempdir()
+    if _NO_SPACE not in cause or shutil.disk_usage(folder).free >= _ROOM:
+        return ""
+    return f"; {folder} is full: free space there, or set TMPDIR to another folder"
