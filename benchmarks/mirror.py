@@ -44,12 +44,13 @@ from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+sys.path += [str(Path(__file__).parents[1] / "tests" / "support" / part) for part in ("", "pulsar_parts")]
 
+from pulsar_admin import FakePulsar
 from strategy_testing.clusters import cluster
 
+SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 NAMESPACE = "messaging"
 
 
@@ -57,7 +58,7 @@ def started(asked: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
     """The simulated admin REST API, and its URL."""
     names = ("brokers", "namespaces", "bundles", "port")
     sizes = [word for name in names for word in (f"--{name}", str(getattr(asked, name)))]
-    command = [sys.executable, "-m", "trimtab_testbed.simulated.pulsar_admin", *sizes]
+    command = [sys.executable, str(SUPPORT / "pulsar_parts" / "pulsar_admin.py"), *sizes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, process.stdout.readline().strip()

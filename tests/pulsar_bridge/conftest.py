@@ -9,13 +9,13 @@ import pytest
 
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, run_scenario
+from pulsar_admin import FakePulsar
 from pulsar_splits import PulsarSplitOperator, link
 from strategy_testing.clusters import cluster
 from trimtab_operator.pulsar.bridge import ownership, unload_controller
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_operator.splits import pulsar as split_by_pulsar
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 from unload_cluster import Carry, Scenario, Unloading
 
 TWO_NAMESPACES = cluster(bundles={"a": [1] * 4, "b": [1]}, a=0.5, b=0.5, c=0.1)

@@ -12,6 +12,7 @@ import pytest
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment, refit, run_scenario
+from pulsar_admin import FakePulsar
 from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
@@ -26,7 +27,6 @@ from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.conditions import linked
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 LOAD = cluster(bundles=1, a=0.5, b=0.5)
 TOKEN = {"token": {"secretKeyRef": {"name": "pulsar", "key": "token"}}}

@@ -12,13 +12,13 @@ import pytest
 from faulty_api import until
 from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, run_scenario
+from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import SHEDDING, SPLITTING, FoundSettings
 from trimtab_operator.pulsar.own_balancer import controller as wheels
 from trimtab_operator.pulsar.own_balancer.controller import OwnBalancerController
 from trimtab_operator.pulsar.own_balancer.restore import found_settings_store
 from trimtab_operator.state.settings import Settings
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,6 +10,7 @@ import pytest
 
 from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, refit
+from pulsar_in_memory import InMemoryPulsar
 from pulsar_settings import SettingsBrokers, defaults, settings_brokers
 from trimtab_operator.kube.config_map_store import UnreadableContentError
 from trimtab_operator.kube.errors import FencedError
@@ -20,7 +21,6 @@ from trimtab_operator.pulsar.own_balancer.restore import BalancerRelease, found_
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.resources.urls import AllowedUrls, RefusedUrlError
 from trimtab_operator.state.settings import Settings
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

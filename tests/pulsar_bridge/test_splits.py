@@ -13,13 +13,13 @@ import pytest
 
 from declarative_splits import DiedError, condition, half, halves, leftovers, order, split_status
 from policy_environment import PolicyEnvironment
+from pulsar_in_memory import InMemoryPulsar
 from pulsar_splits import PulsarSplitOperator, ask, at, parent
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.splits import pulsar
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from policy_environment import PolicyEnvironment
+from pulsar_in_memory import InMemoryPulsar
 from pulsar_splits import PulsarSplitOperator, ask
 from trimtab_operator.pulsar.client.errors import SplitRefusedError
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.declarative import DeclarativeSplitExecutor
 from trimtab_operator.splits.pulsar import ChosenSplitExecutor
 from trimtab_operator.state.policies import Claim
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

@@ -12,6 +12,7 @@ import pytest
 from faulty_api import until
 from manifests import broker, bundle, topic_namespace
 from policy_environment import PolicyEnvironment, refit
+from pulsar_in_memory import InMemoryPulsar
 from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.app import discover_once
@@ -19,7 +20,6 @@ from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

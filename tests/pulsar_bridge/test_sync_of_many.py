@@ -10,6 +10,7 @@ import pytest
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, refit
+from pulsar_in_memory import InMemoryPulsar
 from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import broker_name_of_address
@@ -20,7 +21,6 @@ from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.simulated.bulk import make_bundles
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 pytestmark = pytest.mark.apiserver
 

@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 
 from faulty_api import until
+from pulsar_admin import FakePulsar
 from trimtab_operator.pulsar.client import auth
 from trimtab_operator.pulsar.client.auth import Client, ClientCredentials
 from trimtab_operator.pulsar.client.errors import PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials
 from trimtab_testbed.servers.certificates import Authority
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 SECRET = "s3cret&word"
 

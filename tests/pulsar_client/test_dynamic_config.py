@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from pulsar_in_memory import InMemoryPulsar
 from trimtab_operator.pulsar.client.dynamic_config import (
     ENABLED,
     SHEDDING,
@@ -20,7 +21,6 @@ from trimtab_operator.pulsar.client.dynamic_config import (
 )
 from trimtab_operator.pulsar.own_balancer.restore import restore_settings
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 SPEC = PulsarSpec(admin_url="http://pulsar:8080")
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from pulsar_admin import FakePulsar
 from trimtab_operator.pulsar.client.api import LoadManager
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import (
@@ -24,7 +25,6 @@ from trimtab_operator.pulsar.client.http import Admin, connected
 from trimtab_operator.pulsar.client.transport import Guards
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_pipeline.api import Credentials
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 TOKEN = "a-long-secret-token"
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from pulsar_admin import FakePulsar
 from trimtab_operator.pulsar.client.auth import Bearer
 from trimtab_operator.pulsar.client.errors import PulsarError, PulsarRefusedError, PulsarUnavailableError
 from trimtab_operator.pulsar.client.http import connected
 from trimtab_pipeline.api import NO_CREDENTIALS, Credentials, CredentialsError
 from trimtab_testbed.servers.certificates import Authority
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 
 def pem(path: Path) -> str:

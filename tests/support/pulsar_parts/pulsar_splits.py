@@ -6,12 +6,12 @@ from typing import Any
 
 from declarative_splits import API_WRITES, PARENT, Life, Mortal, order, split_status
 from policy_environment import PolicyEnvironment, refit
+from pulsar_in_memory import InMemoryPulsar
 from ring_check import check_ring
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.splits.controller import SplitController
 from trimtab_operator.splits.pulsar import PulsarSplitExecutor
-from trimtab_testbed.simulated.pulsar_in_memory import InMemoryPulsar
 
 
 class PulsarSplitOperator:

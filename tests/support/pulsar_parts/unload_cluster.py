@@ -10,13 +10,13 @@ from typing import Any
 from faulty_api import until
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, refit
+from pulsar_admin import FakePulsar
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_operator.pulsar.bridge.unload_controller import UnloadController
 from trimtab_operator.pulsar.bridge.unload_request import Landing
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
-from trimtab_testbed.simulated.pulsar_admin import FakePulsar
 
 
 class Unloading:

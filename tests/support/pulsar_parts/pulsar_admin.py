@@ -1,6 +1,6 @@
 """`FakePulsar`: the admin REST API of a fake Pulsar cluster, with the redirects and faults of brokers 4.0.8.
 
-``python -m trimtab_testbed.simulated.pulsar_admin --brokers 100 --namespaces 100 --bundles 600`` serves a large cluster
+``python pulsar_admin.py --brokers 100 --namespaces 100 --bundles 600`` serves a large cluster
 and prints its base URL.
 """
 
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import re
 import ssl
+import sys
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,6 +21,7 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
+from pulsar_in_memory import FULL, InMemoryPulsar, bundle_name
 from trimtab_operator.pulsar.client.errors import (
     InactiveDestinationError,
     PulsarError,
@@ -27,7 +29,6 @@ from trimtab_operator.pulsar.client.errors import (
     UnknownError,
     UnownedError,
 )
-from trimtab_testbed.simulated.pulsar_in_memory import FULL, InMemoryPulsar, bundle_name
 
 _ADMIN = "/admin/v2"
 _SPACE = f"{_ADMIN}/namespaces/([^/]+/[^/]+)"
@@ -262,7 +263,8 @@ class FakePulsar(InMemoryPulsar):
 
 async def _run(fake: FakePulsar) -> None:
     async with fake:
-        print(fake.url, flush=True)
+        sys.stdout.write(f"{fake.url}\n")
+        sys.stdout.flush()
         await asyncio.Event().wait()
 
 
