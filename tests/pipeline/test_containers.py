@@ -15,6 +15,7 @@ from page_server import PageServer, scraped
 from trimtab_pipeline.api import PrometheusSettings
 from trimtab_pipeline.prometheus.containers import NO_NAMES, Containers
 from trimtab_pipeline.prometheus.discovery import topology_from_metrics
+from trimtab_pipeline.prometheus.sample_batches import RawSeries, total_or_parts
 from trimtab_strategies.model import CPU, MEMORY, ClusterLoad, LimitOrigin
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 
@@ -28,10 +29,12 @@ LAYOUTS: Mapping[str, tuple[Mapping[str, float], str]] = {
     "told": ({"main": 1.5, "agent": 0.1, "": 1.7}, "main"),
     "k3s": ({"": 1.5}, ""),
     "sandbox": ({"/cri-1": 1.4, "": 1.5, "/cri-2": 0.1}, ""),
+    "cores": ({"broker": 1.5, "": 1.6}, "broker"),
     "usual": ({"broker": 1.5, "": 1.6, "POD": 0.01}, "broker"),
 }
 """Namespace -> cores in use by label ``container`` (a name that begins with / is a cgroup without that label), and the
-name in kube-state-metrics and in the brokers' own metrics. The broker uses 1.5 of 2 cores everywhere."""
+name in kube-state-metrics and in the brokers' own metrics. The broker uses 1.5 of 2 cores everywhere. In ``cores``, the
+kubelet shows the total and each core."""
 
 
 def page() -> str:
@@ -46,7 +49,9 @@ def _pod(space: str) -> Iterator[str]:
     for label, cores in rows.items():
         container, cgroup = ("", _SLICE + label) if label.startswith("/") else (label, f"{_SLICE}/{label}".rstrip("/"))
         labels = f'{where},container="{container}",id="{cgroup}"'
-        yield f"{_CPU}{{{labels}}} {cores * (now - 1.7e9)}"
+        total, each = (',cpu="total"', ("cpu00", "cpu01")) if space == "cores" else ("", ())
+        yield f"{_CPU}{{{labels}{total}}} {cores * (now - 1.7e9)}"
+        yield from (f'{_CPU}{{{labels},cpu="{core}"}} {cores / len(each) * (now - 1.7e9)}' for core in each)
         yield f"{_MEMORY}{{{labels}}} {cores * GIB}"
     for container, cpu in {name or "broker": 2, "agent": 64, "istio-proxy": 64}.items():
         limit = f'kube_pod_container_resource_limits{{{where},container="{container}"'
@@ -155,3 +160,24 @@ def test_a_name_that_a_user_gave_counts_for_all_pods() -> None:
     assert Containers({"p": "own"}, given="mine").of("p") == "mine"
     assert Containers({"p": "own"}).of("p") == "own"
     assert Containers({"p": "own"}).of("q") == "broker"
+
+
+@pytest.mark.parametrize(
+    ("total", "cores", "counted"),
+    [
+        (100.0, 100.0, ["", "m"]),
+        (100.0, 90.0, ["", "m"]),
+        (90.0, 100.0, ["0", "1", "m"]),
+        (None, 100.0, ["0", "1", "m"]),
+    ],
+)
+def test_a_total_and_its_parts_are_not_added_up(total: float | None, cores: float, counted: list[str]) -> None:
+    """What has the newest sample counts, so that what has ended does not."""
+    lasts = {"": total, "0": cores, "1": cores}
+    cpu = [
+        RawSeries("cpu", "counter", "a", part, np.array([[last, 1.0]]))
+        for part, last in lasts.items()
+        if last is not None
+    ]
+    memory = RawSeries("memory", "gauge", "a", "m", np.array([[50.0, 1.0]]))
+    assert [one.part for one in total_or_parts([*cpu, memory])] == counted

@@ -24,7 +24,7 @@ from trimtab_strategies.model.cluster_load import FloatArray
 
 _NAME = "__name__"
 _WHOLE = {"cpu": "total"}
-"""Label that names parts (`Series.part`) -> its value in the series that is the total of all parts."""
+"""Signal, and label that names its parts (`Series.part`) -> its value in the series that is the total of all parts."""
 _NETWORK = ("network_in", "network_out")
 _DEVICES = 6  # devices that a note names
 _SHOWN = dict(zip(USAGE, RESOURCES, strict=True))
@@ -71,6 +71,22 @@ def raw_series(answer: Samples, metrics: Metrics) -> Iterator[RawSeries]:
             part = "" if part == _WHOLE.get(series.part) else part
             others = {name: column[row] for name, column in rest.items()}
             yield RawSeries(signal, series.kind, pod, part, points, series.above, others)
+
+
+def total_or_parts(series: Sequence[RawSeries]) -> list[RawSeries]:
+    """The series, with either the total of a signal of a pod or its parts: what has the newest sample, else the total.
+
+    Some kubelets show the CPU of all cores together and that of each core.
+    """
+    newest = defaultdict[str, dict[bool, float]](lambda: {True: -np.inf, False: -np.inf})
+    for one in series:
+        if one.signal in _WHOLE:
+            newest[one.pod][not one.part] = max(newest[one.pod][not one.part], one.last)
+    return [
+        one
+        for one in series
+        if one.signal not in _WHOLE or (not one.part) == (newest[one.pod][True] >= newest[one.pod][False])
+    ]
 
 
 def rated_series(answer: Samples, signal: str) -> list[RawSeries]:

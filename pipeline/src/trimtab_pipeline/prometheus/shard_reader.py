@@ -63,6 +63,7 @@ from trimtab_pipeline.prometheus.sample_batches import (
     raw_rows,
     raw_series,
     repeated_pods,
+    total_or_parts,
     unclear_devices,
     unusable,
     value_rows,
@@ -171,7 +172,7 @@ def _broker_batches(read: ShardRead) -> Iterator[pa.RecordBatch]:
     singles, read.node_limits = settled_limits(singles, wanted.containers.unlimited)
     series = [one for k, raw in enumerate(wanted.raw) for one in _raw(read, answers["raw", str(k)], raw)]
     series = _without_stale_traffic(series, singles) if "traffic_time" in wanted.values else series
-    series, unclear = counted_network(without_replaced(series), wanted.device)
+    series, unclear = counted_network(total_or_parts(without_replaced(series)), wanted.device)
     read.unclear = sorted(unclear)
     read.notes.update(unclear_devices(unclear))
     read.apart = differing_pods(series, answers.get(("check", "limits")))
