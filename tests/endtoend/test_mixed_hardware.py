@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from small_cluster import API, SmallCluster, until
-from trimtab_operator.cli.common import EMBEDDED
 from trimtab_testbed.programs.find import KubeBinaries
 from trimtab_testbed.servers.processes import children
 from trimtab_testbed.simulated.scenarios import LEARNING_POLICY, ClusterScenario, NamespaceShape, brokers
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.long]
 
 STRONG = "pulsar-broker-2"
 POINTS = 10.0
@@ -40,9 +39,7 @@ def level(
     kube_binaries: KubeBinaries, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SmallCluster]:
     """A cluster of its own: four equal brokers."""
-    with SmallCluster(
-        kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL, spark=EMBEDDED
-    ) as stage:
+    with SmallCluster(kube_binaries, prometheus_binary, tmp_path_factory.mktemp("mixed"), LEVEL) as stage:
         yield stage
 
 

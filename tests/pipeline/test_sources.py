@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import time
 from concurrent.futures import CancelledError
@@ -22,6 +24,15 @@ def test_spark_leaves_signals_alone(sources: SparkLoadSources) -> None:
     sources.warm_up().result(timeout=120)
     inherited = (signal.default_int_handler, signal.SIG_IGN)  # a shell's background jobs ignore SIGINT
     assert signal.getsignal(signal.SIGINT) in inherited
+
+
+@pytest.mark.spark
+def test_spark_leaves_the_environment_alone_that_other_threads_read_in_c(sources: SparkLoadSources) -> None:
+    sources.warm_up().result(timeout=120)
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    changed = ("SPARK_BUFFER_SIZE", "SPARK_AUTH_SOCKET_TIMEOUT")  # by PySpark, in the thread that starts it
+    assert [getenv(name.encode()) for name in changed if os.environ[name]] == [None, None]
 
 
 @on_both

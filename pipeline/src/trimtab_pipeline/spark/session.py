@@ -17,6 +17,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import logging
+import os
 import shutil
 import tempfile
 import threading
@@ -282,13 +283,32 @@ class Engine:
         self._starts += 1
         timer = self._timer(_STARTS_WITHIN, f"Spark did not start within {_STARTS_WITHIN:g} s")
         try:
-            return self._spark.start(lambda: self._closed)
+            with _environment_of_python():
+                return self._spark.start(lambda: self._closed)
         finally:
             timer.cancel()
 
     def _stop(self) -> None:
         if not self._session.exception():
             self._spark.stop(self._session.result())
+
+
+@contextmanager
+def _environment_of_python() -> Iterator[None]:
+    """Keep this thread's changes of `os.environ`, by us and by PySpark, from C's environment.
+
+    Other threads call C's `getenv`, as for each lookup of a host. It crashes if C's environment changes meanwhile.
+    """
+    changes, here = (os.putenv, os.unsetenv), threading.get_ident()
+
+    def by_others(change: Callable[..., None]) -> Callable[..., None]:
+        return lambda *words: None if threading.get_ident() == here else change(*words)
+
+    os.putenv, os.unsetenv = by_others(os.putenv), by_others(os.unsetenv)
+    try:
+        yield
+    finally:
+        os.putenv, os.unsetenv = changes
 
 
 def parallelism(session: SparkSession) -> int:
