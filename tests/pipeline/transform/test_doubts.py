@@ -58,8 +58,11 @@ for name in USAGE:
     DOUBTS[f"no_limit_{name}"] = {f"{name}.limit": 0.0, f"{name}.value": 1.0}
     DOUBTS[f"unknown_{name}"] = {f"{name}.value": None}
     DOUBTS[f"above_{name}"] = {f"{name}.value": 41.0}
+    DOUBTS[f"unsure_{name}"] = {f"{name}.unsure": 0.11}
 DOUBTS |= {f"over_{name}": {f"{name}.value": 4.5} for name in LIMITED}
+DOUBTS["over_network"] = {"network_in.value": 4.5, "network_limit": 4.0}
 DOUBTS["throttled"] = {"throttled": 0.7, "cpu.value": 2.0}
+DOUBTS["still"] = {"still": 30.0, "rate_out": 5.0}
 
 OTHERS: dict[str, tuple[Change, str | None]] = {
     "nothing is wrong": ({}, None),
@@ -80,6 +83,10 @@ OTHERS: dict[str, tuple[Change, str | None]] = {
     "it is throttled as much as it is used": ({"cpu.value": 2.2, "throttled": 0.7}, None),
     "a user chose the limit": ({"cpu.value": 9.0, "memory.value": 9.0, "chosen": ["cpu", "memory"]}, None),
     "a user chose another limit": ({"cpu.value": 9.0, "chosen": ["memory"]}, "over_cpu"),
+    "its rates are a little unsure": ({"cpu.unsure": 0.1}, None),
+    "its card is busy": ({"network_in.value": 4.4, "network_limit": 4.0}, None),
+    "a user says what its card carries": ({"network_in.value": 4.5, "network_limit": 3.0}, None),
+    "it serves nothing and uses no CPU": ({"still": 300.0, "rate_in": 0.0, "rate_out": 0.0}, None),
     "neither usage nor limit is known": ({"memory.value": None, "memory.limit": None}, "unknown_memory"),
 }
 """Cases, and the doubt of each."""

@@ -259,4 +259,5 @@ def test_the_rates_of_bundles_are_the_samples_of_this_cycle(seed: int) -> None:
 
 def test_every_doubt_is_drawn() -> None:
     from_reports = {"apart"}
-    assert set(recorded("brokers")["doubt"].to_pylist()) == {None, *_KINDS} - from_reports
+    late_values = {code for code in _KINDS if code.startswith("unsure_")}  # `test_uneven.py` draws them
+    assert set(recorded("brokers")["doubt"].to_pylist()) == {None, *_KINDS} - from_reports - late_values

@@ -18,7 +18,7 @@ from trimtab_pipeline.columns import (
     USAGE,
 )
 from trimtab_pipeline.transform.arrays import block, filled, floats, masked, nullable, positions
-from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS, SIGNALS, Cycle
+from trimtab_pipeline.transform.relations import BROKER_LOAD, DECLARED, LIMITS, SIGNALS, UNSURE, Cycle
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray
 
 _REPORTED = ("cpu_limit", "memory_limit", "", "network_limit", "network_limit")
@@ -106,8 +106,10 @@ def _known(signals: _Signals, targets: pa.Table) -> dict[str, FloatArray]:
         "resets": signals.highest(_COUNTERS, "resets"),
         "copies": signals.highest(_WANTED, "copies"),
         "ahead": signals.column("ahead"),
+        "still": signals.column("cpu", "still"),
     }
-    for names, what in ((SAMPLED_TIME, "time"), (SAMPLED_INTERVAL, "interval"), (SAMPLED_COVER, "cover")):
+    told = {"time": SAMPLED_TIME, "interval": SAMPLED_INTERVAL, "cover": SAMPLED_COVER, "unsure": UNSURE}
+    for what, names in told.items():
         known |= {name: signals.column(resource, what) for name, resource in zip(names, USAGE, strict=True)}
     return known
 

@@ -12,6 +12,11 @@ A *pair* is two consecutive samples of a series. It covers the time between them
 - it is the only pair of its series: without another pair it is not known how fast the process counts, so the pair may
   hide a reset.
 
+A value may be older than its sample: a store that merges replicas returns late values, some exporters renew theirs
+less often than they are scraped. Such a counter falls a little, or repeats a value while it counts. No such fall is a
+reset; a 32-bit counter that wraps is not reset, either. `uneven.Uneven` has the rate of such a series, and how unsure
+it is.
+
 The window of a rate ends at the newest sample of the series. A pair that reaches into the window counts as a whole, so
 samples at any interval up to half the window cover it, even if some are missing.
 
@@ -29,6 +34,7 @@ import pyarrow as pa
 
 from trimtab_pipeline.transform.arrays import filled, floats, masked, nullable, texts
 from trimtab_pipeline.transform.relations import SIGNALS, Cycle
+from trimtab_pipeline.transform.uneven import Uneven
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 
 ENOUGH = 0.75
@@ -39,6 +45,15 @@ _APART = 2.0
 """Multiple of the usual interval: a longer time between samples means that samples are missing."""
 _YOUNG = 1.2
 """A pair has no hidden reset if the counter is above this multiple of (its fastest rate times the pair's duration)."""
+_LITTLE = 0.8
+"""Ratio of a counter's value before: a fall to less is a reset."""
+_JITTER = 1.05
+"""Multiple of the window that a pair may last: one scrape is missing if they come twice in a window."""
+_PAIR = 2.0  # samples
+_WRAP = 2.0**32
+_WRAPS = 0.3
+"""Ratio of the pairs: a counter that wraps in more of them may wrap more than once between samples."""
+_NETWORK = ("network_in", "network_out")
 _KEYS = ("pod", "signal", "kind", "part", "series")
 _RAW = ("counter", "gauge")
 
@@ -123,18 +138,20 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     """A row per series, with the sums over its pairs."""
     order = np.lexsort((floats(points, "time"), keys.code))
     code, time, value = keys.code[order], floats(points, "time")[order], floats(points, "value")[order]
-    value = masked(value, np.isfinite(value))
     each = _Groups(code)
+    value = _unwrapped(masked(value, np.isfinite(value)), each, np.isin(keys.texts("signal", code), _NETWORK))
     step, gained = (np.diff(column, prepend=np.nan) for column in (time, value))
     step[each.begin] = gained[each.begin] = np.nan
     newest, recent = each.high(time), time > cycle.at - cycle.window
     inside = time > (newest - cycle.window)[each.group]
-    joined = step <= cycle.window
+    joined = step <= _JITTER * cycle.window
     fastest = each.high(np.divide(gained, step, out=np.full(len(step), np.nan), where=joined & (step > 0)))
-    whole = (gained >= 0) & (value >= _YOUNG * np.fmax(fastest, 0.0)[each.group] * step)
+    old = value >= _YOUNG * np.fmax(fastest, 0.0)[each.group] * step
+    little = (gained < 0) & (value > _LITTLE * (value - gained)) & old
+    whole = (gained >= 0) & old
     compared = (each.sum(joined) > 1)[each.group]
     covers = inside & joined & compared & (whole | np.isnan(gained))
-    return {
+    found = {
         "code": code[each.begin],
         "time": newest,
         "begin": each.low(time),
@@ -142,11 +159,37 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
         "interval": np.fmin(each.high(step), _APART * each.median(step)),
         "cover": each.sum(np.where(covers, step, 0.0)),
         "gained": each.sum(np.where(covers, gained, 0.0)),  # NaN if a value in the window is NaN
-        "samples": each.sum(inside),
-        "resets": each.sum(inside & (gained < 0)),
+        "samples": np.fmax(each.sum(inside), np.where(each.sum(covers) > 0, _PAIR, 0.0)),
+        "resets": each.sum(inside & (gained < 0) & ~little),
         "recent": each.sum(recent),
         "recent_begin": each.low(masked(time, recent)),
+        "unsure": np.zeros(len(newest)),
+        "still": np.zeros(len(newest)),
     }
+    repeats = each.sum(little | (gained == 0)) > 0
+    for row in np.flatnonzero(repeats & (each.sum(np.isnan(value)) == 0) & (each.high(step) > 0)):
+        rows = slice(each.begin[row], each.end[row] + 1)
+        broken = np.flatnonzero(~(whole | little)[rows] | ~joined[rows])
+        begin = rows.start + int(broken[-1])
+        if each.end[row] - begin > 1:
+            one = Uneven.of(time[begin : rows.stop], value[begin : rows.stop], cycle.window)
+            for name in ("still",) if one.still else ("cover", "gained", "unsure"):
+                found[name][row] = getattr(one, name)
+    return found
+
+
+def _unwrapped(value: FloatArray, each: _Groups, network: BoolArray) -> FloatArray:
+    """The values as if no counter of 32 bits had wrapped; NaN in a series that wraps too often."""
+    before = np.append(np.nan, value[:-1])
+    small = (each.high(value) < _WRAP)[each.group] & network
+    wraps = small & (before > _WRAP / 2) & (value < before - _WRAP / 2)
+    wraps[each.begin] = False
+    if not wraps.any():
+        return value
+    times = np.cumsum(wraps)
+    often = each.sum(wraps) > np.maximum(_WRAPS * (each.end - each.begin), 1.0)
+    found: FloatArray = value + _WRAP * (times - times[each.begin][each.group])
+    return masked(found, ~often[each.group])
 
 
 def _measured(series: Columns, keys: _Keys, cycle: Cycle) -> Columns:
@@ -209,6 +252,8 @@ def _signals(parts: Columns, keys: _Keys) -> pa.Table:
         "time": each.high(parts["time"]),
         "interval": each.high(parts["interval"]),
         "cover": each.low(parts["cover"]),
+        "unsure": masked(each.sum(np.where(counter, parts["unsure"], 0.0)), ~unknown),
+        "still": masked(each.low(np.where(counter, parts["still"], np.inf)), ~unknown),
         "samples": each.low(masked(parts["samples"], raw)),
         "resets": masked(each.sum(np.where(counter, parts["resets"], 0.0)), ~unknown),
         "copies": each.high(masked(parts["copies"], raw)),

@@ -15,6 +15,9 @@ LIMITS = tuple(f"limit_{name}" for name in USAGE)
 DECLARED = tuple(f"{name}_declared" for name in USAGE)
 """For each resource in `USAGE`: the capacity that a user declared, null if there is none."""
 
+UNSURE = tuple(f"{name}_unsure" for name in USAGE)
+"""For each resource in `USAGE`: by how much estimates of it differ, null if it is no rate of a counter."""
+
 
 def _fields(kind: pa.DataType, *names: str) -> list[tuple[str, pa.DataType]]:
     return [(name, kind) for name in names]
@@ -35,13 +38,16 @@ pod started (epoch s), null if unknown. ``chosen``: resources whose limit a user
 SIGNALS = pa.schema(
     [
         *_fields(pa.string(), "pod", "signal"),
-        *_fields(pa.float64(), "value", "time", "interval", "cover", "samples", "resets", "copies"),
+        *_fields(pa.float64(), "value", "time", "interval", "cover", "unsure", "still"),
+        *_fields(pa.float64(), "samples", "resets", "copies"),
     ]
 )
 """A row per pod and signal.
 
 ``value``: units of a gauge, units/s of a counter. ``time``: epoch s of the newest sample. ``interval``: longest time
-between samples (s) if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``samples``: number
+between samples (s) if none is missing. ``cover``: covered seconds of the window, null for a gauge. ``unsure``:
+units/s by which estimates of the rate differ, null for a gauge. ``still``: seconds for which a counter has not changed
+beyond what is usual, null for a gauge. ``samples``: number
 in the window. ``resets``: number in the window, null for a gauge. ``copies``: number of series of the same part."""
 
 BROKER_LOAD = pa.schema(
@@ -49,7 +55,7 @@ BROKER_LOAD = pa.schema(
         ("shard", pa.int32()),
         ("broker", pa.string()),
         *BROKER_STATE,
-        *_fields(pa.float64(), *LIMITS, "age", "started"),
+        *_fields(pa.float64(), *LIMITS, *UNSURE, "still", "age", "started"),
         *_fields(pa.bool_(), "answered", "present"),
         ("apart", pa.string()),
         ("unclear", pa.bool_()),
@@ -60,7 +66,8 @@ BROKER_LOAD = pa.schema(
 )
 """A row per broker of a topology.
 
-``age``: seconds since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
+``still``: seconds for which its counter of CPU has not changed beyond what is usual, null if unknown. ``age``: seconds
+since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
 unknown. ``started``, ``chosen``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether
 any of its resources is measured. ``apart``: what is wrong with several series about its pod (`transform.copies`), or
 null. ``unclear``: whether its use of the network is unknown, because it is unclear which devices count. ``doubts``:

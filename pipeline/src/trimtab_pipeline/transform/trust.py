@@ -23,19 +23,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trimtab_pipeline.columns import LIMITED, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, USAGE
+from trimtab_pipeline.columns import LIMITED, SAMPLED_COVER, SAMPLED_INTERVAL, SAMPLED_TIME, TRAFFIC, USAGE
 from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_pipeline.transform.rates import ENOUGH
-from trimtab_pipeline.transform.relations import LIMITS, Cycle
+from trimtab_pipeline.transform.relations import LIMITS, UNSURE, Cycle
 from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
 from trimtab_strategies.model.cluster_load import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, BoolArray, FloatArray
 
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
 _BUSY = 5.0  # samples up to this age (seconds) never count as stopped, because a busy machine may send them late
 _BLIND = 3.0  # up to 1/3 of the window may lack samples at its end, however short the intervals are
+_NETWORK = [NETWORK_IN, NETWORK_OUT]
 _MOST = 1.1  # ratio of an enforced limit that measured usage may reach, because samples do not begin at the same time
 _THROTTLED = 0.5  # ratio of throttled periods from which usage must be high, too
 _USED = 0.75  # ratio of the usage that throttling proves which must be measured
+_UNSURE = 0.025  # ratio of the limit by which estimates of usage may differ
 _NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
 _EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "apart", "ahead", "restarted", "resets")
@@ -171,15 +173,19 @@ def _badly_covered(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, Bool
 def _contradicted(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
     """Brokers whose usage contradicts a limit that the kernel enforces: another limit is in force, or it is another's.
 
-    Nothing uses much more than its limit. A broker that is throttled in a share of its periods has used up its limit in
-    each of them, so its usage is about that share of the limit, or more.
+    Nothing uses much more than its limit. A broker that serves traffic uses CPU. A broker that is throttled in a share
+    of its periods has used up its limit in each of them, so its usage is about that share of the limit, or more.
     """
     usage, limit, throttled = (floats(loads, name) for name in ("cpu", "limit_cpu", "throttled"))
     enforced = {name: ~_chosen(loads, name) & (not cycle.percent) for name in LIMITED}
     over = {f"over_{name}": floats(loads, name) > _MOST * floats(loads, f"limit_{name}") for name in LIMITED}
     slowed = (throttled >= _THROTTLED) & (usage < _USED * throttled * limit)
     doubts = {code: enforced[code.removeprefix("over_")] & applies for code, applies in over.items()}
-    return doubts | {"throttled": enforced["cpu"] & slowed}
+    served = np.nansum(block(loads, TRAFFIC[:2]), axis=1) > 0
+    hung = served & (floats(loads, "still") > 0)
+    card, used, limits = floats(loads, "network_limit")[:, None], block(loads, USAGE), block(loads, LIMITS)
+    doubts["over_network"] = ((used > _MOST * card) & (limits == card))[:, _NETWORK].any(axis=1)
+    return doubts | {"throttled": enforced["cpu"] & slowed, "still": hung}
 
 
 def _chosen(loads: pa.Table, resource: str) -> BoolArray:
@@ -194,6 +200,7 @@ def _impossible(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, BoolArr
         f"no_limit_{name}": ~(limit > 0) & ~np.isnan(usage),
         f"unknown_{name}": np.isnan(usage),
         f"above_{name}": usage > cycle.above_limit * limit,
+        f"unsure_{name}": floats(loads, UNSURE[column]) > _UNSURE * limit,
     }
 
 
@@ -320,6 +327,17 @@ def _slowed(row: Row, _cycle: Cycle) -> str:
     )
 
 
+def _unsure(name: str, resource: str) -> Callable[[Row, Cycle], str]:
+    def text(row: Row, _cycle: Cycle) -> str:
+        ratio = row[f"{name}_unsure"] / row[f"limit_{name}"]
+        return (
+            f"its {resource} is known only to {ratio:.0%} of the limit, because its counter falls or stands still for "
+            "a while: values come late; see how the source merges replicas, or widen its window"
+        )
+
+    return text
+
+
 def _says(text: str) -> Callable[[Row, Cycle], str]:
     """Makes a text from `text`, which may name columns of the row and fields of the cycle."""
     return lambda row, cycle: text.format(row=row, cycle=cycle)
@@ -333,6 +351,7 @@ def _of_resource(name: str, resource: str) -> dict[str, _Kind]:
         f"no_limit_{name}": _Kind(Reason.UNTRUSTED, _says(f"its limit of {resource} is unknown")),
         f"unknown_{name}": _Kind(Reason.UNTRUSTED, _says(f"its {resource} is unknown")),
         f"above_{name}": _Kind(Reason.UNTRUSTED, _above(name, resource)),
+        f"unsure_{name}": _Kind(Reason.UNTRUSTED, _unsure(name, resource), Drop.GAP),
     }
 
 
@@ -364,6 +383,21 @@ _KINDS = {
     "few_samples": _Kind(Reason.UNTRUSTED, _few_samples, Drop.GAP),
 }
 _KINDS |= {f"over_{name}": _Kind(Reason.UNTRUSTED, _over(name)) for name in LIMITED}
+_KINDS["over_network"] = _Kind(
+    Reason.UNTRUSTED,
+    _says(
+        "its network usage is more than its card of {row[network_limit]:g} bytes/s can carry: a counter wraps too "
+        "often, or the speed is that of another card"
+    ),
+)
+_KINDS["still"] = _Kind(
+    Reason.OUT_DATED_DATA,
+    _says(
+        "it serves traffic, but its counter of CPU has stood still {row[still]:.0f} s longer than usual: what exports "
+        "it hangs"
+    ),
+    Drop.OUT_DATED,
+)
 _KINDS["throttled"] = _Kind(Reason.UNTRUSTED, _slowed)
 _ABOUT: dict[str, int] = {}
 """Position in `USAGE` of the resource that a doubt is about."""
