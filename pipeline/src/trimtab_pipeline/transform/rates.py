@@ -166,7 +166,8 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
         "unsure": np.zeros(len(newest)),
         "still": np.zeros(len(newest)),
     }
-    repeats = each.sum(little | (gained == 0)) > 0
+    counts = keys.texts("kind", code[each.begin]) == "counter"
+    repeats = counts & (each.sum(little | (gained == 0)) > 0)
     for row in np.flatnonzero(repeats & (each.sum(np.isnan(value)) == 0) & (each.high(step) > 0)):
         rows = slice(each.begin[row], each.end[row] + 1)
         broken = np.flatnonzero(~(whole | little)[rows] | ~joined[rows])
