@@ -107,7 +107,7 @@ def test_the_usage_of_brokers_follows_a_move_before_the_measurement_does(tmp_pat
 def recorded(root: Path) -> Players:
     """The players of a backtest of the whole history, played."""
     given = {"history": str(root), "recorded": None, "begin": None, "end": None, "window": None, "days": 1.0}
-    window = opened(argparse.Namespace(**given))
+    window = opened(argparse.Namespace(**given), str(root))
     players = Players.of(window, Chosen([], []), 1)
     assert players.recorded is not None
     played(root, players.recorded, players.live, begin=window.begin)

@@ -383,21 +383,12 @@ _KINDS = {
     "few_samples": _Kind(Reason.UNTRUSTED, _few_samples, Drop.GAP),
 }
 _KINDS |= {f"over_{name}": _Kind(Reason.UNTRUSTED, _over(name)) for name in LIMITED}
-_KINDS["over_network"] = _Kind(
-    Reason.UNTRUSTED,
-    _says(
-        "its network usage is more than its card of {row[network_limit]:g} bytes/s can carry: a counter wraps too "
-        "often, or the speed is that of another card"
-    ),
+_CARD = "its network usage is more than its card of {row[network_limit]:g} bytes/s can carry: does a counter wrap?"
+_KINDS["over_network"] = _Kind(Reason.UNTRUSTED, _says(_CARD))
+_STILL = (
+    "it serves traffic, but its counter of CPU stood still {row[still]:.0f} s longer than usual; its exporter hangs"
 )
-_KINDS["still"] = _Kind(
-    Reason.OUT_DATED_DATA,
-    _says(
-        "it serves traffic, but its counter of CPU has stood still {row[still]:.0f} s longer than usual: what exports "
-        "it hangs"
-    ),
-    Drop.OUT_DATED,
-)
+_KINDS["still"] = _Kind(Reason.OUT_DATED_DATA, _says(_STILL), Drop.OUT_DATED)
 _KINDS["throttled"] = _Kind(Reason.UNTRUSTED, _slowed)
 _ABOUT: dict[str, int] = {}
 """Position in `USAGE` of the resource that a doubt is about."""
