@@ -28,12 +28,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from conformance.pulsar_clusters import params
 from large_cluster import Size, an_hour_later, reference, workload
 from trimtab_strategies import registry
 from trimtab_strategies.guard import MoveLimits
 from trimtab_strategies.model import ClusterLoad, Memory
 from trimtab_strategies.planner.decide import decide
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from conformance.pulsar_clusters import params
 
 RECORDED = Path(__file__).parent / "data" / "java-speed.json"
 PROGRAM = Path(__file__).parents[1] / ".trimtab" / "oracle" / "run"

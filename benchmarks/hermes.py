@@ -27,11 +27,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from conformance.hermes_model import Balance, Rules, balance, diff
 from trimtab_strategies.params import Compatibility
 from trimtab_strategies.shedding.weighted.nodes import NEVER, Constraints, NodeLoad, Profile, Workload
 from trimtab_strategies.shedding.weighted.orders import Iteration
 from trimtab_strategies.shedding.weighted.target_weights import Law, TargetRule
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from conformance.hermes_model import Balance, Rules, balance, diff
 
 JAVA = Path(__file__).parent / "data" / "hermes-java-speed.json"
 NOW = 1_000_000_000

@@ -32,7 +32,6 @@ WRITES = {
     "drain a": {"schedulable": False},
     "undrain a": {"schedulable": True},
     "move FIRST b": {"owner": "b", "assignment": None},
-    "unload FIRST b": {"owner": "b", "assignment": None},
     "split FIRST": {"bundle": "FIRST", "algorithm": "range_equally_divide"},
 }
 """Words of a verb, and the annotations or the spec that it would write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -24,11 +25,10 @@ HISTORY = tuple(f"history/{table}/policy=prod.one" for table in ("quality", "bro
 _WRITES = """
 import os, signal, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
 from kept_histories import LOAD, keep
 from trimtab_pipeline.history.location import Location
 
-root, fatal = sys.argv[1], sys.argv[3]
+root, fatal = sys.argv[1:3]
 move = Location.move
 
 def dying(place, target):
@@ -43,9 +43,9 @@ keep(root, "prod/one", [2])
 
 def killed_while_placing(table: str, root: Path) -> int:
     """Exit status of a program that writes the cycle of minute 2 and dies between writing `table` and renaming it."""
-    support = str(Path(__file__).parents[1] / "support" / "prometheus")
-    command = [sys.executable, "-c", _WRITES, str(root), support, table]
-    return subprocess.run(command, check=False, timeout=120).returncode
+    command = [sys.executable, "-c", _WRITES, str(root), table]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, check=False, timeout=120, env=environment).returncode
 
 
 def times(root: Path) -> list[float]:

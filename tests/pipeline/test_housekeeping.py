@@ -250,7 +250,6 @@ def test_tidying_ends_between_two_cycles_when_asked(tmp_path: Path) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-sys.path[:0] = sys.argv[4:]
 import test_housekeeping as it
 
 def die(name, when):
@@ -261,7 +260,7 @@ def die(name, when):
         return real(place, *rest)
     setattr(it.Location, name, dying)
 
-die(*sys.argv[2:4])
+die(*sys.argv[2:])
 it.Housekeeping(it.dataset(Path(sys.argv[1]), it.POLICY), it.FOREVER).tidy(it.AT + 290 * 60)
 """
 
@@ -280,8 +279,8 @@ it.Housekeeping(it.dataset(Path(sys.argv[1]), it.POLICY), it.FOREVER).tidy(it.AT
 def test_a_kill_anywhere_costs_no_cycle(tmp_path: Path, table: HistoryTable, step: tuple[str, str], left: str) -> None:
     history = filled(tmp_path, range(10, 300, 20), table)
     before = cycles(history, table)
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support" / "prometheus")]
-    ended = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), *step, *paths], check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    ended = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path), *step], check=False, env=environment)
     assert ended.returncode == -signal.SIGKILL, left
     assert len(names(history, table)) >= 14, left
     Housekeeping(history, FOREVER).tidy(AT + 290 * 60)
