@@ -127,9 +127,8 @@ def _divided(pattern: str) -> Iterator[tuple[str, bool]]:
 
 def _group(pattern: str) -> tuple[str, str]:
     """The group at the beginning, without its last parenthesis, and the rest of the pattern."""
-    depth = end = 0
-    for sign in _SIGN.findall(pattern):
-        depth += (sign == "(") - (sign == ")")
+    end = 0
+    for sign, depth in _signs(pattern):
         end += len(sign)
         if not depth:
             break
@@ -138,9 +137,12 @@ def _group(pattern: str) -> tuple[str, str]:
 
 def _has_alternatives(pattern: str) -> bool:
     """Whether a ``|`` divides the whole pattern."""
+    return any(sign == "|" and not depth for sign, depth in _signs(pattern))
+
+
+def _signs(pattern: str) -> Iterator[tuple[str, int]]:
+    """Each sign of a pattern, with the number of groups that are open after it."""
     depth = 0
     for sign in _SIGN.findall(pattern):
         depth += (sign == "(") - (sign == ")")
-        if sign == "|" and not depth:
-            return True
-    return False
+        yield sign, depth
