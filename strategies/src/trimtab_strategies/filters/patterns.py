@@ -68,8 +68,7 @@ def compiled(pattern: str) -> Matcher | None:
 
 def matches(pattern: str, text: str) -> bool:
     """Whether the whole text matches, like Java's `String.matches`. A pattern that has a `problem` never matches."""
-    found = compiled(pattern)
-    return found is not None and found.fullmatch(text)
+    return (found := compiled(pattern)) is not None and found.fullmatch(text)
 
 
 @lru_cache(maxsize=1024)
@@ -108,9 +107,8 @@ def _matcher(pattern: str) -> Matcher:
     """The matcher of a pattern that Python accepts. Raises `re2.error`."""
     found = _FLAGS.match(pattern)
     flags = found[0] if found is not None else ""
-    parts = list(_divided(pattern[len(flags) :]))
-    *aheads, rest = [re2.compile(flags + part, options=_OPTIONS) for part, _ in parts]
-    negated = [negated for _, negated in parts]
+    parts, negated = zip(*_divided(pattern[len(flags) :]), strict=True)
+    *aheads, rest = [re2.compile(flags + part, options=_OPTIONS) for part in parts]
     return Matcher(rest, tuple(LookAhead(*ahead) for ahead in zip(aheads, negated, strict=False)))
 
 
