@@ -180,7 +180,7 @@ class StatefulSetCluster(SmallCluster):
         shape = self.scenario.brokers[0].shape
         pod = {
             "metadata": {"labels": POD_LABELS},
-            "spec": {**pod_spec(shape), "terminationGracePeriodSeconds": int(GRACE)},
+            "spec": {**pod_spec(shape.cores, shape.memory), "terminationGracePeriodSeconds": int(GRACE)},
         }
         return {
             "apiVersion": "apps/v1",

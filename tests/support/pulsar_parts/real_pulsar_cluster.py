@@ -31,7 +31,7 @@ from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
-from trimtab_testbed.simulated.cluster import POD_LABELS, landed
+from trimtab_testbed.simulated.cluster import POD_LABELS, landed, pod_spec
 
 TENANT = "e2e"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -83,7 +83,7 @@ class RealPulsarCluster(SmallCluster):
         spark: str = NO_SPARK,
     ) -> None:
         super().__init__(binaries, prometheus, work_dir, spark=spark)
-        self.cluster, self._limits, self._honor = cluster, limits, honor_labels
+        self.cluster, self._limits, self._honor = cluster, limits or PodLimits(), honor_labels
         self._scrape_interval = scrape_interval
         self.names = self._shown = tuple(f"pulsar-broker-{n}" for n in range(len(cluster.ids)))
         self.begun = time.time()
@@ -307,12 +307,11 @@ class RealPulsarCluster(SmallCluster):
 
     def _create_broker(self, name: str, address: str) -> None:
         """Create a broker's pod, and the Broker object with its address in Pulsar."""
-        container = {"name": "broker", "image": "apachepulsar/pulsar"}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "labels": POD_LABELS},
-            "spec": {"containers": [container], "nodeName": "testbed"},
+            "spec": pod_spec(self._limits.cores, float(self._limits.memory)),
         }
         self.rest.create(PODS, pod)
         self.set_ready(name, ready=True)

@@ -242,7 +242,7 @@ class SimulatedCluster(Startable):
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": shape.name, "labels": POD_LABELS},
-            "spec": pod_spec(shape),
+            "spec": pod_spec(shape.cores, shape.memory),
         }
         self._rest.create(self._pods, pod)
         self._set_ready(shape.name, ready=True)
@@ -251,9 +251,9 @@ class SimulatedCluster(Startable):
         self._rest.patch(f"{self._pods}/{broker}/status", {"status": running_status(ready=ready)})
 
 
-def pod_spec(shape: BrokerShape) -> dict[str, Any]:
-    """Spec of a broker's pod. It names a node, so that no scheduler is needed."""
-    limits = {"cpu": f"{round(shape.cores * 1000)}m", "memory": str(round(shape.memory))}
+def pod_spec(cores: float, memory: float) -> dict[str, Any]:
+    """Spec of a broker's pod with its limits (memory: bytes). It names a node, so that no scheduler is needed."""
+    limits = {"cpu": f"{round(cores * 1000)}m", "memory": str(round(memory))}
     container = {"name": CONTAINER, "image": "apachepulsar/pulsar", "resources": {"limits": limits}}
     return {"containers": [container], "nodeName": _NODE}
 
