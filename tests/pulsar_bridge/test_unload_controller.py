@@ -8,6 +8,7 @@ import pytest
 
 from faulty_api import until
 from trimtab_operator.kube.naming import parse_pulsar_bundle
+from trimtab_operator.pulsar.bridge import ownership
 from unload_cluster import Carry, Unloading
 
 pytestmark = pytest.mark.apiserver
@@ -62,6 +63,18 @@ def test_a_move_is_reported_from_the_broker_that_had_the_bundle(carry: Carry, ca
         assert f"bundle {name}: from a to b, " in caplog.text
 
     caplog.set_level("INFO")
+    carry(scenario)
+
+
+def test_a_move_that_lands_after_the_wait_for_it_is_reported_too(carry: Carry, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(c: Unloading) -> None:
+        name = c.of("a")[0]
+        c.env.give(name, "b")
+        assert (await c.settled(name))["owner"] == "b"
+        assert [(landing.source, landing.destination, landing.unloads) for landing in c.landings] == [("a", "b", 1)]
+        assert c.result("Landed") == 1
+
+    monkeypatch.setattr(ownership, "PATIENCE", 0.0)
     carry(scenario)
 
 

@@ -131,6 +131,12 @@ def test_a_series_that_stopped_when_another_began_was_replaced() -> None:
     assert replaced(copies(gauge(*[9.0] * 20), gauge(*[2.0] * 5)), counter=False) == [True, False]
 
 
+def test_a_series_that_goes_on_was_not_replaced_by_one_that_began_after_it_and_has_ended() -> None:
+    """A scrape took another pod's page for this one's for a while. The pod itself is idle."""
+    idle, taken = gauge(*[0.0] * 20), gauge(*[9.0] * 20)[8:14]
+    assert replaced(copies(idle, taken), counter=False) == [False, False]
+
+
 @pytest.mark.parametrize("series", [one for _, one in (*APART.values(), *REPLICAS.values())])
 def test_neither_replicas_nor_other_clusters_are_replaced(series: list[FloatArray]) -> None:
     assert not any(replaced(copies(*series), counter=True))

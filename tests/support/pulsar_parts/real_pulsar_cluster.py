@@ -1,7 +1,8 @@
 """A small cluster with real Pulsar brokers: real API server, real Prometheus, the operator under its own Role.
 
 Brokers are processes, so their pods are objects without containers. `pulsar-broker-0` is the first broker, and so on.
-The kubelet's metrics of the brokers come from ``/proc``.
+The kubelet's metrics of the brokers come from ``/proc``. No limit is in force: what counts as 100 % of a broker is the
+capacity of its Broker object, which it can exceed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
 from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
-from trimtab_testbed.simulated.cluster import POD_LABELS, landed, pod_spec
+from trimtab_testbed.simulated.cluster import POD_LABELS, landed
 
 TENANT = "e2e"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -307,18 +308,20 @@ class RealPulsarCluster(SmallCluster):
 
     def _create_broker(self, name: str, address: str) -> None:
         """Create a broker's pod, and the Broker object with its address in Pulsar."""
+        container = {"name": "broker", "image": "apachepulsar/pulsar"}
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "labels": POD_LABELS},
-            "spec": pod_spec(self._limits.cores, float(self._limits.memory)),
+            "spec": {"containers": [container], "nodeName": "testbed"},
         }
         self.rest.create(PODS, pod)
         self.set_ready(name, ready=True)
+        capacity = {"cpu": f"{round(1000 * self._limits.cores)}m", "memory": str(self._limits.memory)}
         broker = {
             "apiVersion": "trimtab.dev/v1alpha1",
             "kind": "Broker",
             "metadata": {"name": name},
-            "spec": {"pod": name, "address": address},
+            "spec": {"pod": name, "address": address, "capacity": capacity},
         }
         self.rest.create(f"{API}/brokers", broker)

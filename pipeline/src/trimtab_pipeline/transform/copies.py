@@ -82,10 +82,13 @@ def replaced(copies: Sequence[Copy], *, counter: bool) -> list[bool]:
 
 
 def _stopped_at(one: FloatArray, other: FloatArray) -> bool:
-    """Whether `one` has samples from before `other` began, and one and the same value since then."""
-    begin = other[0, 0]
-    since = one[np.searchsorted(one[:, 0], begin) :, 1]
-    return bool(one[0, 0] < begin - _LIVE * _interval(one) and len(since) and np.ptp(since) == 0)
+    """Whether `one` has samples from before `other` began, and one and the same value since then; `other` has not
+    ended before.
+    """
+    begin, end = other[[0, -1], 0]
+    since = one[np.searchsorted(one[:, 0], begin) :]
+    before, lasts = one[0, 0] < begin - _LIVE * _interval(one), one[-1, 0] <= end + _LIVE * _interval(other)
+    return bool(before and lasts and len(since) and np.ptp(since[:, 1]) == 0)
 
 
 def _both(one: Copy, other: Copy) -> bool:

@@ -6,6 +6,7 @@ Each step reads the current state before it acts. `UnloadController` starts atte
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -102,6 +103,7 @@ class BundleUnload:
             return await self._without_destination(request)
 
     async def _move(self, request: UnloadRequest) -> UnloadResult | None:
+        former, asked, released = "", math.nan, math.nan
         while True:
             self._check_wanted(request)
             owner, unloads = await self._owner(request), self._unloads_of(request)
@@ -109,22 +111,32 @@ class BundleUnload:
                 request = await self._move_away(request, owner)
                 continue
             if owner == request.destination:
-                await self._confirm(request)
-                return None
+                if math.isnan(asked):
+                    await self._confirm(request)
+                    return None
+                return await self._land(request, former, (asked, released), unloads)
             if owner and _withdrawn(request.record):
                 await self._write(request, self._served(request, broker_name(owner, self.cluster.link.ids or {})))
                 return None
             if unloads >= MOST_UNLOADS:
                 return await self._elsewhere(request, owner)
             request = await self._releasing(request, owner)
-            asked = self.cluster.now()
+            former, asked = owner, self.cluster.now()
             await self._unload(request, owner, unloads)
             released = self.cluster.now()
             if await self.ownership.wait_for_owner(request) == request.destination:
-                owned = self.cluster.now()
-                await self._confirm(request)
-                self._report_landed(request, owner, (asked, released, owned), unloads + 1)
-                return UnloadResult.LANDED
+                return await self._land(request, former, (asked, released), unloads + 1)
+
+    async def _land(
+        self, request: UnloadRequest, former: str, times: tuple[float, float], unloads: int
+    ) -> UnloadResult:
+        """Report a completed move, and confirm it. times: epoch seconds of the request and of its answer.
+
+        The report comes first, because the write is repeated without it if the object has changed meanwhile.
+        """
+        self._report_landed(request, former, (*times, self.cluster.now()), unloads)
+        await self._confirm(request)
+        return UnloadResult.LANDED
 
     def _unloads_of(self, request: UnloadRequest) -> int:
         """How often the bundle was unloaded for this desired owner."""
