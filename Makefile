@@ -50,11 +50,10 @@ controllers: $(STAMP)
 	@set -o pipefail; $(BIN)/python -m trimtab_testbed.programs.setup controllers $(if $(filter download,$(KUBE)),--download) $(BESIDE)
 
 helm: $(STAMP)
-	@set -o pipefail; $(BIN)/python -m trimtab_testbed.programs.helm $(BESIDE)
-	@$(BIN)/python -m trimtab_testbed.programs.setup monitoring
+	@set -o pipefail; $(BIN)/python tests/support/kube/helm_tools.py $(BESIDE)
 
 pulsar: $(STAMP)
-	@$(BIN)/python -m trimtab_testbed.programs.setup pulsar
+	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m real_pulsar.distribution
 
 $(ARCHIVE): $(STAMP) image/warm.py
 	@SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(abspath $@) -Xlog:cds=off -Xlog:cds+dynamic=off" $(BIN)/python image/warm.py

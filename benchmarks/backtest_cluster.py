@@ -26,7 +26,10 @@ from trimtab_lab.backtest.tasks import TimeWindow, play_all, tasks
 from trimtab_pipeline.factory import task_pool
 from trimtab_pipeline.spark.task_pool import TaskPool
 from trimtab_testbed.servers.processes import children, descendants, processor_seconds
-from trimtab_testbed.servers.spark import SparkCluster
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support" / "prometheus"))
+
+from spark_servers import SparkCluster
 
 CURVE = (1, 2, 4, 8, 16)
 _SHORT = 300.0  # seconds of the history that warm the executors up

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -33,10 +34,13 @@ from side_by_side_entrants import BROKERS, Topic
 from side_by_side_figures import Change, Row, cores, counted, rates, steps
 from side_by_side_run import Watch, operator_beside, place
 from trimtab_lab.simulation import build, load
-from trimtab_testbed.pulsar import distribution
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.settings import LoadManagerKind
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from real_pulsar import distribution
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.settings import LoadManagerKind
 
 DATA = Path(__file__).parents[1] / "docs" / "data" / "calibration.json"
 

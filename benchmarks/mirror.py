@@ -40,14 +40,16 @@ from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.programs import find
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.bulk import make_bundles
 
-sys.path += [str(Path(__file__).parents[1] / "tests" / "support" / part) for part in ("", "pulsar_parts")]
+sys.path += [
+    str(Path(__file__).parents[1] / "tests" / "support" / part) for part in ("", "kube", "policies", "pulsar_parts")
+]
 
+from many_bundles import make_bundles
 from pulsar_admin import FakePulsar
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster
 
 SUPPORT = Path(__file__).parents[1] / "tests" / "support"

@@ -50,7 +50,10 @@ from trimtab_operator.cli.common import NO_SPARK
 from trimtab_pipeline.api import LoadSource, Observation, Topology
 from trimtab_pipeline.factory import direct_sources, spark_sources
 from trimtab_testbed.servers.processes import children, descendants, processor_seconds
-from trimtab_testbed.servers.spark import ConnectServer, SparkCluster
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support" / "prometheus"))
+
+from spark_servers import ConnectServer, SparkCluster
 
 FloatArray = npt.NDArray[np.float64]
 _MEGA = 1024  # kB in a MB, as /proc counts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,10 @@ from trimtab_strategies.model import ClusterLoad
 from trimtab_testbed.programs import build, find
 from trimtab_testbed.servers.kube import ControlPlane
 from trimtab_testbed.servers.kube_rest import KubeApiError, KubeRest
-from trimtab_testbed.simulated.bulk import SINCE, make_bundles
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support" / "kube"))
+
+from many_bundles import SINCE, make_bundles
 
 NAMESPACE = "messaging"
 RECIPE = "3"

@@ -1,7 +1,7 @@
 """The parts of `operator_at_scale.py`; each runs in a process of its own and returns figures by name.
 
-The measured code is the operator's own, on its own event loop. The load is generated (`trimtab_pipeline.testing`), so
-that neither Spark nor Prometheus is part of the figures.
+The measured code is the operator's own, on its own event loop. The load is generated (`static_sources` of the
+tests), so that neither Spark nor Prometheus is part of the figures.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import ssl
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -36,9 +37,12 @@ from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import Reason
 from trimtab_testbed.simulated.ownership import Ownership
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support" / "policies"))
+
+from static_sources import StaticSource, StaticSources
 
 Figures = dict[str, float]
 

@@ -12,11 +12,15 @@ become the hot ones. So the change is equally hard for every placement.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from trimtab_testbed.pulsar.settings import LoadManagerKind
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from real_pulsar.settings import LoadManagerKind
 
 COOL_DOWN = 3
 """Minutes that a bundle stays after a move, instead of 30. In the extensible manager, 3 is the default."""

@@ -24,11 +24,14 @@ import side_by_side_entrants as story
 from side_by_side_entrants import Entrant, Topic
 from side_by_side_figures import Change, Row, gaps, half
 from trimtab_testbed.programs import find
-from trimtab_testbed.pulsar import distribution
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import PodLimits
-from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "support"))
+
+from real_pulsar import distribution
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.exporter import PodLimits
+from real_pulsar.rest import PulsarRest, PulsarRestError
 
 LOOK_EVERY = 1.0
 """Seconds between two readings of the owners. The brokers take turns, because a reading's 25 requests cost CPU."""

@@ -9,16 +9,15 @@ import pytest
 import yaml
 
 from chart import NAMESPACE, Runner
-from trimtab_testbed.programs import helm, helm as monitoring_crds
+from helm_tools import Helm, find_helm, find_monitoring_crds
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.programs.helm import Helm
 from trimtab_testbed.servers.kube import ControlPlane
 
 
 @pytest.fixture(scope="session")
 def helm_program() -> Helm:
     """Helm as users have it; a missing one is an error."""
-    return helm.find_helm()
+    return find_helm()
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +42,7 @@ def online(helm_program: Helm, release_plane: ControlPlane, tmp_path: Path) -> R
 @pytest.fixture(scope="session")
 def furnished(trimtab_crds: ControlPlane) -> ControlPlane:
     """The shared control plane with the kinds of Trimtab and of the Prometheus operator, and namespaces."""
-    trimtab_crds.rest.apply_crds([yaml.safe_load(file.read_text()) for file in monitoring_crds.find_monitoring_crds()])
+    trimtab_crds.rest.apply_crds([yaml.safe_load(file.read_text()) for file in find_monitoring_crds()])
     for namespace in (NAMESPACE, "monitoring", "orders", "payments"):
         trimtab_crds.rest.create_namespace(namespace)
     return trimtab_crds

@@ -9,11 +9,11 @@ import yaml
 
 from chart import CHART, NAMESPACE, RELEASE, Runner, combinations, one
 from helm_release import HelmRelease
+from helm_tools import Helm
 from pulsar_settings import defaults, settings_brokers
 from restored_namespace import FINALIZER, AbandonedNamespace
 from trimtab_operator.resources.crd import rendered_crds
 from trimtab_operator.resources.rbac import manifests
-from trimtab_testbed.programs.helm import Helm
 from trimtab_testbed.servers.kube import ControlPlane
 
 CONFINED = [

@@ -14,10 +14,10 @@ import yaml
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from run_verb import Said, Verb, run_verb
+from static_sources import StaticSources
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.plan_file import read_plan
 from trimtab_operator.cli.common import CommandError
-from trimtab_pipeline.testing import StaticSources
 
 POLICY = {**eager(maxMovesInFlight=2), "mode": "DryRun"}
 

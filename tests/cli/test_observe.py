@@ -18,13 +18,13 @@ import yaml
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
 from kept_histories import LOAD, keep
 from policy_environment import PolicyEnvironment
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands.observe_table import Shown, quality_lines, show
 from trimtab_operator.cli.tables import console
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_pipeline.history.reader import HistoryReader
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import DataQuality, Topics
 from trimtab_testbed.servers.kube import ControlPlane
 

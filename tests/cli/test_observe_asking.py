@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from guarded_server import Asked, GuardedServer
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.servers.certificates import Authority
 
 Captured = pytest.CaptureFixture[str]

@@ -15,11 +15,11 @@ import yaml
 from manifests import policy
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, eager
+from static_sources import StaticSources
 from strategy_testing.clusters import cluster, with_bundles
 from trimtab_operator.cli import main
 from trimtab_operator.kube.client import POLICIES
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
-from trimtab_pipeline.testing import StaticSources
 
 pytestmark = pytest.mark.apiserver
 

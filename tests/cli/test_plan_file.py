@@ -15,9 +15,9 @@ import yaml
 from manifests import policy
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, eager
+from static_sources import StaticSources
 from trimtab_operator.cli import main
 from trimtab_pipeline.api import PrometheusSettings
-from trimtab_pipeline.testing import StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

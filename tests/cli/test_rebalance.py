@@ -11,7 +11,7 @@ import pytest
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
 from run_verb import Said, Verb, run_verb
-from trimtab_pipeline.testing import StaticSources
+from static_sources import StaticSources
 
 pytestmark = pytest.mark.apiserver
 

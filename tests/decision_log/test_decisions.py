@@ -14,6 +14,7 @@ from plan_clusters import HOT_NONE_EMPTY, LEVEL
 from policy_environment import WINDOW, PolicyEnvironment, RunPolicy, refit
 from recorded_decisions import decided
 from records import bundle, moving_bundle
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import NOW, cluster, with_bundles
 from trimtab_operator.decision_log.outcome import followed, measured
 from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMove
@@ -25,7 +26,6 @@ from trimtab_pipeline.api import LoadSource
 from trimtab_pipeline.history.dataset import POLICIES, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions
 from trimtab_pipeline.history.files import read_all
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import BrokerTraits, ClusterLoad, NamespacePolicy, Reason
 
 # -- what it holds --

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from real_pulsar import distribution
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.security import TlsSecurity
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import SMALL_BROKERS, RealPulsarCluster
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.pulsar import distribution
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.security import TlsSecurity
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 HERE = Path(__file__).parent
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 from asked_board import NEEDS_PULSAR, Asked, board_queries
+from real_pulsar.clients import Flow, topics_of
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import until
-from trimtab_testbed.pulsar.clients import Flow, topics_of
 from trimtab_testbed.simulated.cluster import object_name
 
 QUERIES = [(title, target) for title, target in board_queries() if title in NEEDS_PULSAR]

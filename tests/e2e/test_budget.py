@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from real_pulsar.clients import Flow, topics_of
+from real_pulsar.exporter import PodLimits
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import BY_RATE, RealPulsarCluster, only
 from small_cluster import API, until
-from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.exporter import PodLimits
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 BUNDLES = 12
 """Each has one topic with a producer and a consumer, so a move cuts a twelfth of the clients, 8.3 %."""

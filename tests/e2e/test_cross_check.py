@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from real_pulsar.clients import Flow, topics_of
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import BY_RATE, RealPulsarCluster, only
 from small_cluster import until
-from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 
 def _told(stage: RealPulsarCluster) -> bool:

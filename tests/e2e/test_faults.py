@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pulsar_witness import Witness
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.rest import PulsarRestError
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import until
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.rest import PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 HOT, COOL, SPARE = "pulsar-broker-0", "pulsar-broker-1", "pulsar-broker-2"

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from pipeline_clusters import topology
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.exporter import broker_targets
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, NAMESPACE, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError, Topology
 from trimtab_pipeline.factory import direct_sources
 from trimtab_strategies.model import RATE_IN
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.exporter import broker_targets
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.prometheus import PrometheusServer
 
 RATES = (60, 40, 20, 10)

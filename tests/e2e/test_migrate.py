@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, until
 from trimtab_operator.cli import main
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 SHEDDERS = {LoadManagerKind.MODULAR: "ThresholdShedder", LoadManagerKind.EXTENSIBLE: "TransferShedder"}
 

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from real_pulsar.clients import Flow, topics_of
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import until
-from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.simulated.cluster import object_name
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import API, NAMESPACE, until
 from trimtab_operator.cli import main
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 
 SHEDDING, SPLITTING = "loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"

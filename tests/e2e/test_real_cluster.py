@@ -10,12 +10,12 @@ from http import HTTPStatus
 
 import pytest
 
+from real_pulsar.clients import Flow, topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.rest import PulsarRest, PulsarRestError
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import until
-from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 
 def _asked(stage: RealPulsarCluster, promql: str, label: str = "pod") -> dict[str, float]:

@@ -24,6 +24,9 @@ import pytest
 from faulty_api import until
 from guarded_server import Asked, GuardedServer
 from policy_environment import PolicyEnvironment, refit, run_scenario
+from real_pulsar.clients import topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.security import SUPERUSER, TlsSecurity
 from strategy_testing.clusters import cluster
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.fence import Fence
@@ -34,9 +37,6 @@ from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.conditions import linked
-from trimtab_testbed.pulsar.clients import topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.security import SUPERUSER, TlsSecurity
 from trimtab_testbed.servers.certificates import Authority
 from trimtab_testbed.servers.kube import ControlPlane
 

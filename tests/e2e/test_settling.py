@@ -11,11 +11,11 @@ import pytest
 
 from pulsar_costs import costs, keep, table
 from pulsar_witness import Witness
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import BY_RATE, SMALL_BROKERS, RealPulsarCluster
 from small_cluster import until
 from trimtab_operator.cli.common import EMBEDDED
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 RATES = (60, 50, 40, 30, 25, 20, 15, 10, 10, 5, 5, 5)
 """Messages per second of each of a namespace's bundles, each from two topics: 275 in all."""

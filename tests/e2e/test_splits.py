@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from real_pulsar.clients import Flow, topics_of
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name
 from trimtab_strategies.hash_ring import topic_hash
-from trimtab_testbed.pulsar.clients import Flow, topics_of
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 OVER = {"Completed", "Failed"}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from real_pulsar.clients import topics_of
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster, only
 from small_cluster import API, until
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle, topic_namespace_name
-from trimtab_testbed.pulsar.clients import topics_of
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 PLACEMENT = {"type": "LeastLongTermMessageRate"}
 

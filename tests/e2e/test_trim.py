@@ -10,11 +10,11 @@ import pytest
 
 from pulsar_costs import costs, keep, table
 from pulsar_witness import Witness
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.exporter import PodLimits
+from real_pulsar.settings import LoadManagerKind
 from real_pulsar_cluster import RealPulsarCluster
 from small_cluster import API, until
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.exporter import PodLimits
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 
 BUNDLES = 24
 RATE = 300.0

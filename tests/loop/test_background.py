@@ -12,6 +12,7 @@ from faulty_api import until
 from manifests import broker, bundle
 from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of, refit
+from static_sources import StaticSources
 from trimtab_operator import aio, app
 from trimtab_operator.aio import at_most
 from trimtab_operator.kube.client import FencedError, RefusedError
@@ -19,7 +20,6 @@ from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.testing import StaticSources
 
 
 @pytest.mark.apiserver

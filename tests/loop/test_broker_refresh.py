@@ -10,10 +10,10 @@ import pytest
 from manifests import policy
 from plan_clusters import HOT
 from policy_environment import PolicyEnvironment, RunPolicy
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import SourceUnavailableError
-from trimtab_pipeline.testing import StaticSource
 
 apiserver = pytest.mark.apiserver
 

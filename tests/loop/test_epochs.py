@@ -11,13 +11,13 @@ import pytest
 
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
 from trimtab_operator.kube.leader_election import LAST_EPOCH, LeaseLostError
 from trimtab_operator.leadership import announce
 from trimtab_operator.namespace_admission import unused_epoch
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 from trimtab_testbed.servers.kube_rest import KubeApiError
 

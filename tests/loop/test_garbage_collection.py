@@ -13,6 +13,7 @@ from faulty_api import until
 from manifests import topic_namespace
 from plan_clusters import LEVEL
 from policy_environment import PolicyEnvironment
+from static_sources import StaticSources
 from trimtab_operator.aio import ended
 from trimtab_operator.app import examine_topic_namespaces, new_cluster
 from trimtab_operator.kube.client import Api
@@ -21,7 +22,6 @@ from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.resources import crd
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
-from trimtab_pipeline.testing import StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.controllers

@@ -9,6 +9,7 @@ import pytest
 
 from faulty_api import FaultyApi, status
 from policy_environment import clusters_of
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster
 from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
@@ -16,7 +17,6 @@ from trimtab_operator.kube.client import Api, FencedError
 from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.leader_election import Candidacy, Elector, LeaseLostError
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

@@ -10,8 +10,8 @@ import pytest
 from odd_sources import Broken, Meanwhile, Silent
 from plan_clusters import HOT, LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
+from static_sources import StaticSource
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
 

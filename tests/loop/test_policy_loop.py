@@ -11,10 +11,10 @@ import pytest
 from odd_sources import Meanwhile
 from plan_clusters import HOT, LEVEL
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.loop.preview import preview
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 
 pytestmark = pytest.mark.apiserver

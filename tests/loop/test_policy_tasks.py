@@ -14,6 +14,7 @@ import pytest
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, clusters_of, refit
+from static_sources import StaticSources
 from strategy_testing.clusters import cluster
 from trimtab_operator import leadership
 from trimtab_operator.aio import ended
@@ -25,7 +26,6 @@ from trimtab_operator.loop.policy_loop import PolicyLoop
 from trimtab_operator.loop.policy_tasks import PolicyTasks
 from trimtab_operator.resources.common import FINALIZER
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.testing import StaticSources
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,11 +10,11 @@ import pytest
 from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, eager
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator.loop.gates import REMIND
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
 

@@ -9,6 +9,7 @@ import pytest
 
 from faulty_api import until
 from manifests import policy
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster
 from trimtab_operator import watched_namespaces
 from trimtab_operator.app import new_cluster
@@ -17,7 +18,6 @@ from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.state.cluster import ClusterState, ProcessState
 from trimtab_operator.state.clusters import Clusters
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

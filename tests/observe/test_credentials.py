@@ -9,9 +9,9 @@ import pytest
 
 from plan_clusters import LEVEL_OF_THREE
 from policy_environment import PolicyEnvironment, RunPolicy
+from static_sources import StaticSource
 from trimtab_operator.kube.client import RefusedError
 from trimtab_pipeline.api import Credentials, SourceMisconfiguredError
-from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
 

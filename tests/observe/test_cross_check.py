@@ -9,6 +9,7 @@ import pytest
 
 from plan_clusters import HOT_OF_FOUR
 from policy_environment import PolicyEnvironment, RunPolicy
+from static_sources import StaticSource
 from trimtab_operator.state.pulsar_link import (
     FACTOR,
     FRESH,
@@ -19,7 +20,6 @@ from trimtab_operator.state.pulsar_link import (
     OwnBalancerState,
     distrust,
 )
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad, Reason
 
 NAMES = HOT_OF_FOUR.brokers.names

@@ -18,6 +18,7 @@ import pytest
 from kept_histories import AT, LOAD, keep
 from plan_clusters import HOT_NONE_EMPTY
 from policy_environment import PolicyEnvironment, RunPolicy, eager, refit
+from static_sources import StaticSource, StaticSources
 from trimtab_operator.app import new_cluster
 from trimtab_operator.loop.preview import preview
 from trimtab_operator.observe import recent_samples
@@ -30,7 +31,6 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources, SourceUnavailableError
 from trimtab_pipeline.factory import direct_sources
 from trimtab_pipeline.history.recalled_samples import recalled_samples
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import RecentSamples
 from trimtab_strategies.shedding.trim.samples import CycleSamples

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from trimtab_testbed.servers.spark import MAIN_CLASS
+from spark_servers import MAIN_CLASS
 
 TEMPLATE = Path(__file__).parents[2] / "docs/templates/spark-connect-server.yaml"
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from fake_prometheus import FakePrometheus, Faults, add_bundle
 from pipeline_clusters import AT, FIRST, TWO_BROKERS, snapshot
+from spark_servers import ConnectServer
 from trimtab_pipeline.api import PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.factory import spark_sources
 from trimtab_pipeline.sources.direct import DirectLoadSources
@@ -28,7 +29,6 @@ from trimtab_pipeline.spark import session
 from trimtab_pipeline.spark.connect import ConnectedSpark
 from trimtab_pipeline.spark.settings import SparkSettings
 from trimtab_strategies.model import RATE_IN
-from trimtab_testbed.servers.spark import ConnectServer
 
 
 def test_without_the_client_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from manifests import policy
 from records import broker, bundle, moving_bundle, topic_namespace
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
@@ -19,7 +20,6 @@ from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.pulsar_link import PulsarLink
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import Isolation, Move, NamespacePolicy, Reason
 
 MOVE = Move("t/n/0x00000000_0xffffffff", "x", "y", Reason.OVERLOADED)

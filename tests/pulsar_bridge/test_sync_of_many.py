@@ -9,6 +9,7 @@ import pytest
 
 from faulty_api import until
 from manifests import topic_namespace
+from many_bundles import make_bundles
 from policy_environment import PolicyEnvironment, refit
 from pulsar_in_memory import InMemoryPulsar
 from strategy_testing.clusters import cluster
@@ -20,7 +21,6 @@ from trimtab_operator.pulsar.bridge.sync.loop import ClusterSync, SyncIntervals
 from trimtab_operator.pulsar.client.http import Admin
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.bulk import make_bundles
 
 pytestmark = pytest.mark.apiserver
 

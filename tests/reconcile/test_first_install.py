@@ -10,6 +10,7 @@ import pytest
 
 from faulty_api import FaultyApi
 from manifests import topic_namespace
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import cluster as load
 from trimtab_operator import leadership
 from trimtab_operator.app import new_cluster
@@ -18,7 +19,6 @@ from trimtab_operator.kube.fence import Fence
 from trimtab_operator.kube.records import topic_namespace_record
 from trimtab_operator.reconcile.namespaces import cut
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_testbed.servers.kube import ControlPlane
 
 pytestmark = pytest.mark.apiserver

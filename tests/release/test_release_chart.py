@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from chart import NAMESPACE, Runner, documents, operator_container
-from trimtab_testbed.programs.helm import find_helm
+from helm_tools import find_helm
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "docs" / "tools"

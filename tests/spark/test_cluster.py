@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from cluster_driver import DEADLINE, Driver, Part
-from trimtab_testbed.servers.spark import SparkCluster
+from spark_servers import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -11,8 +11,8 @@ import pytest
 
 from cluster_driver import FIRST, SECOND, cycles, cycles_on_cluster
 from fake_prometheus import FakePrometheus, add_broker, add_bundle
+from spark_servers import SparkCluster
 from trimtab_pipeline.factory import direct_sources
-from trimtab_testbed.servers.spark import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 

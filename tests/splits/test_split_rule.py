@@ -11,12 +11,12 @@ from rich.console import Console
 from declarative_splits import SplitOperator, bundle_of, half, halves, leftovers, order, split_status, splits
 from policy_environment import PolicyEnvironment, RunPolicy
 from splitting_clusters import large, with_topics
+from static_sources import StaticSource
 from trimtab_operator.cli.commands.plan_table import as_data, print_tables
 from trimtab_operator.kube.naming import split_name
 from trimtab_operator.loop.preview import preview
 from trimtab_operator.observe.topology import cluster_records
 from trimtab_operator.state.settings import Settings
-from trimtab_pipeline.testing import StaticSource
 
 pytestmark = pytest.mark.apiserver
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from policy_environment import PolicyEnvironment, RunPolicy
+from static_sources import StaticSource
 from strategy_testing.clusters import cluster
 from trimtab_operator.kube.broker_records import BrokerRecord, broker_record
 from trimtab_operator.state.target_weights import BrokerWeight, broker_weights, changed_weights
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, BrokerTraits, ClusterLoad, Memory, Plan
 
 NONE = np.empty((0, 5))

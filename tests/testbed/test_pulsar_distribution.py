@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from real_pulsar import distribution
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.pulsar import distribution
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _archive(folder: Path, root: str = f"apache-pulsar-{distribution.DEFAULT}") 
 
 @pytest.mark.usefixtures("machine")
 def test_what_was_not_fetched_is_an_error_that_says_how_to_get_it() -> None:
-    with pytest.raises(MissingToolError, match=r"trimtab_testbed\.programs\.setup pulsar"):
+    with pytest.raises(MissingToolError, match="run `make pulsar`"):
         distribution.find()
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from real_pulsar.cgroups import Box
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.exporter import Kubelet, Payload, PodLimits
+from real_pulsar.settings import LoadManagerKind
 from small_cluster import until
-from trimtab_testbed.pulsar.cgroups import Box
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, Payload, PodLimits
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.processes import HOST, Server
 
 

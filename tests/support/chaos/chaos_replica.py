@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from static_sources import StaticSources
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands import run
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
-from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from trimtab_testbed.programs.helm import Helm
+from helm_tools import Helm
 
 CHART = Path(__file__).parents[3] / "charts" / "trimtab"
 COMBINATIONS = CHART.parents[1] / "tests" / "chart" / "values"

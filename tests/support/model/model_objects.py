@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from process import MemoryApi
+from static_sources import StaticSources
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
-from trimtab_pipeline.testing import StaticSources
 
 API_VERSION = "trimtab.dev/v1alpha1"
 NOW = 1_800_000_000.0

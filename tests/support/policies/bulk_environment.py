@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from manifests import bundle
+from many_bundles import make_bundles
 from policy_environment import PolicyEnvironment
 from trimtab_operator.kube.naming import parse_pulsar_bundle
 from trimtab_strategies.model import ClusterLoad
 from trimtab_testbed.servers.kube import ControlPlane
-from trimtab_testbed.simulated.bulk import make_bundles
 
 
 class BulkEnvironment(PolicyEnvironment):

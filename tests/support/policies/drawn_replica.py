@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from static_sources import StaticSources
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands import run
 from trimtab_pipeline.api import Observation, Topology
-from trimtab_pipeline.testing import StaticSources
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
 
 _HOT, _COOL = 0.95, 0.1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from static_sources import StaticSource
 from trimtab_pipeline.api import Observation, Topology
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import ClusterLoad
 
 

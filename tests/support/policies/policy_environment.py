@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from faulty_api import until
 from manifests import broker, bundle, eager_strategies, policy, topic_namespace
+from static_sources import StaticSource, StaticSources
 from strategy_testing.clusters import NOW
 from trimtab_operator.app import new_cluster
 from trimtab_operator.kube.client import Api
@@ -27,7 +28,6 @@ from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
 from trimtab_pipeline.api import LoadSource, Observation, Topology
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import ClusterLoad
 from trimtab_testbed.servers.kube import ControlPlane
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from faulty_api import until
 from policy_environment import PolicyEnvironment
+from static_sources import StaticSource
 from trimtab_operator.app import discover_once
 from trimtab_operator.state.departures import POD_NAME, REVISION
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, THROUGHPUT_IN
 
 

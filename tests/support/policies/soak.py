@@ -25,13 +25,13 @@ from bulk_environment import BulkEnvironment
 from faulty_api import FaultyApi, status
 from policy_environment import PolicyEnvironment, eager
 from soak_brokers import SoakBrokers
+from static_sources import StaticSource
 from strategy_testing.clusters import FULL, cluster
 from trimtab_operator.kube.client import Api
 from trimtab_pipeline.api import Observation, Retention, SourceUnavailableError, Topology
 from trimtab_pipeline.history.dataset import HistoryDataset
 from trimtab_pipeline.history.housekeeping import Housekeeping
 from trimtab_pipeline.history.snapshot_writer import SnapshotWriter
-from trimtab_pipeline.testing import StaticSource
 from trimtab_strategies.model import CPU, NETWORK_IN, NETWORK_OUT, ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
 from trimtab_testbed.servers.kube import ControlPlane

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from pulsar_witness import Move, Witness
-from trimtab_testbed.pulsar.clients import ClientTraffic
+from real_pulsar.clients import ClientTraffic
 
 ARTEFACTS = Path(__file__).parents[3] / ".trimtab" / "e2e"
 """Folder of the last run's figures."""

@@ -1,7 +1,7 @@
 """A fake Pulsar cluster in memory, which answers the calls of `Admin` without HTTP.
 
 It answers with the status codes and texts that brokers 4.0.8 return, for both load managers. A test can set
-faults that real brokers (`trimtab_testbed.pulsar`) do not show on demand. `pulsar_admin.FakePulsar` serves the same
+faults that real brokers (`real_pulsar`) do not show on demand. `pulsar_admin.FakePulsar` serves the same
 cluster over REST.
 """
 

@@ -16,9 +16,9 @@ from itertools import pairwise
 from typing import Protocol, Self
 
 from kube_watch import Raw, Watch
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.rest import PulsarRestError
 from small_cluster import API
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.rest import PulsarRestError
 from trimtab_testbed.servers.kube_rest import KubeRest
 from trimtab_testbed.simulated.cluster import object_name
 

@@ -20,16 +20,16 @@ import pytest
 
 import manifests
 from pulsar_witness import Witness
+from real_pulsar.clients import ClientTraffic, Flow, topics_of
+from real_pulsar.cluster import PulsarCluster
+from real_pulsar.exporter import Kubelet, PodLimits, broker_targets
+from real_pulsar.rest import PulsarRest, PulsarRestError
+from real_pulsar.settings import LoadManagerKind
 from shipped_role import shipped_kubeconfig
 from small_cluster import API, NAMESPACE, QUICK_LEASE, OperatorProcess, SmallCluster, until
 from trimtab_operator.cli.common import NO_SPARK
 from trimtab_operator.resources import crd
 from trimtab_testbed.programs.find import KubeBinaries
-from trimtab_testbed.pulsar.clients import ClientTraffic, Flow, topics_of
-from trimtab_testbed.pulsar.cluster import PulsarCluster
-from trimtab_testbed.pulsar.exporter import Kubelet, PodLimits, broker_targets
-from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.settings import LoadManagerKind
 from trimtab_testbed.servers.kube_rest import KubeApiError
 from trimtab_testbed.servers.prometheus import PrometheusServer, Target
 from trimtab_testbed.simulated.cluster import POD_LABELS, landed

@@ -1,4 +1,4 @@
-"""``python -m trimtab_testbed.programs.setup``: prepares the programs that tests and the demo start."""
+"""``python -m trimtab_testbed.programs.setup``: prepares the programs that the demo and most tests start."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from trimtab_testbed.programs import find, helm
+from trimtab_testbed.programs import find
 from trimtab_testbed.programs.build import MissingToolError
-from trimtab_testbed.pulsar import distribution
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,18 +28,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m trimtab_testbed.programs.setup",
-        description="Find the programs that tests and the demo start, and build or fetch those that are missing. "
+        description="Find the programs that the demo and most tests start, and build or fetch those that are missing. "
         "Building the Kubernetes programs takes about 9 minutes on two cores, once.",
     )
-    what = ("kube", "controllers", "prometheus", "monitoring", "pulsar", "all")
+    what = ("kube", "controllers", "prometheus", "all")
     parser.add_argument(
         "what",
         nargs="*",
         choices=[*what, []],
         default=["all"],
         help="kube: etcd, kube-apiserver, kubectl; "
-        "controllers: kube-controller-manager as well; prometheus; monitoring: the CRDs of the Prometheus operator; "
-        "pulsar: real brokers for the end-to-end tests; all: everything except the last two (default)",
+        "controllers: kube-controller-manager as well; prometheus; all: everything (default)",
     )
     parser.add_argument(
         "--download",
@@ -60,10 +58,6 @@ def steps(what: Sequence[str], *, download: bool = False) -> list[tuple[str, Cal
     if everything or "prometheus" in what:
         steps.append(("prometheus", lambda: str(find.ensure_prometheus())))
         steps.append(("promtool", lambda: str(find.ensure_prometheus(find.TOOL))))
-    if "monitoring" in what:
-        steps.append(("monitoring", lambda: str(helm.ensure_monitoring_crds()[0].parent)))
-    if "pulsar" in what:  # the demo does not need it
-        steps.append(("pulsar", lambda: f"{distribution.ensure()} (Pulsar {distribution.version()})"))
     return steps
 
 

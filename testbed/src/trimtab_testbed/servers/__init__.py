@@ -1,1 +1,1 @@
-"""Real servers on this machine: kube-apiserver and etcd, Prometheus, Spark; and their processes."""
+"""Real servers on this machine: kube-apiserver and etcd, Prometheus; and their processes."""

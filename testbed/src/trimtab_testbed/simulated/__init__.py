@@ -1,1 +1,1 @@
-"""Simulated parts: brokers, their load, and a Pulsar admin REST API with faults on demand."""
+"""Simulated parts: brokers, their load and their metrics pages."""

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.pulsar.cluster import PulsarCluster
+from real_pulsar.cluster import PulsarCluster
 from trimtab_testbed.servers.processes import HOST, Startable
 from trimtab_testbed.servers.prometheus import Target
 from trimtab_testbed.simulated.metrics_page import CONTENT_TYPE, Sample, render, state_rows, usage_rows
@@ -147,7 +147,7 @@ class Kubelet(Startable):
 
     def _count(self, broker: int) -> None:
         pid = self._cluster.pid(broker)
-        with urllib.request.urlopen(f"{self._cluster.urls[broker]}/metrics/", timeout=5) as answer:  # noqa: S310 - ours
+        with urllib.request.urlopen(f"{self._cluster.urls[broker]}/metrics/", timeout=5) as answer:
             page = answer.read().decode()
         process, payload = self._payload.get(broker, (None, Payload()))
         if process != pid:

@@ -1,4 +1,4 @@
-"""Sources without Spark and Prometheus, for tests, examples, and dry runs of the steps after a measurement."""
+"""Sources without Spark and Prometheus, for tests of the steps after a measurement."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from trimtab_testbed.pulsar import settings as conf
-from trimtab_testbed.pulsar.cgroups import Box
-from trimtab_testbed.pulsar.rest import PulsarRest, PulsarRestError
-from trimtab_testbed.pulsar.security import SUPERUSER, OpenSecurity
-from trimtab_testbed.pulsar.settings import CLUSTER, LoadManagerKind, Settings
+from real_pulsar import settings as conf
+from real_pulsar.cgroups import Box
+from real_pulsar.rest import PulsarRest, PulsarRestError
+from real_pulsar.security import SUPERUSER, OpenSecurity
+from real_pulsar.settings import CLUSTER, LoadManagerKind, Settings
 from trimtab_testbed.servers.processes import HOST, Server, ServerFailedError, Startable, free_ports, listens
 
 READY_WITHIN = 300.0

@@ -1,4 +1,4 @@
-"""The shipped fake behaves like a source."""
+"""The source without Prometheus behaves like a real one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from observed_load import observed
 from pipeline_clusters import FIRST, SECOND, topology
+from static_sources import StaticSource, StaticSources
 from trimtab_pipeline.api import LoadSource, LoadSources, PrometheusSettings, SourceUnavailableError
 from trimtab_pipeline.prometheus.shard_reader import DRY_URL
-from trimtab_pipeline.testing import StaticSource, StaticSources
 from trimtab_strategies.model import CPU, ClusterLoad
 
 SETTINGS = PrometheusSettings("http://x", "pulsar")

@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from trimtab_testbed.pulsar.settings import CLUSTER
+from real_pulsar.settings import CLUSTER
 
 _OWN = ("pulsar/", "sla-monitor/")
 _HOPS = 6
@@ -150,7 +150,7 @@ class PulsarRest:
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = "application/json"
-        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - our own brokers
+        request = urllib.request.Request(url, data, headers, method=method)
         try:
             with self._opener.open(request, timeout=15) as answer:
                 return answer.status, dict(answer.headers), answer.read().decode()

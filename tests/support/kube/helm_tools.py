@@ -1,7 +1,8 @@
 """Finds or builds Helm, and downloads the CRDs of the Prometheus operator that the chart uses.
 
-Search order for Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python -m
-trimtab_testbed.programs.helm [3|4]`` prints its path. The CRDs come from the Prometheus operator's Go module (4 MB).
+Search order for Helm: ``$HELM``, PATH, the cache folder, ``go install`` of the pinned module. ``python
+tests/support/kube/helm_tools.py [3|4]`` makes both ready and prints Helm's path. The CRDs come from the Prometheus
+operator's Go module (4 MB).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def find_helm(major: int = DEFAULT) -> Helm:
             return Helm(Path(candidate), major)
     raise MissingToolError(
         f"helm {major} not found in ${HELM}, on PATH or in {_cached(major)}: "
-        f"run `python -m trimtab_testbed.programs.helm {major}` to build it"
+        f"run `python tests/support/kube/helm_tools.py {major}` to build it"
     )
 
 
@@ -131,10 +132,7 @@ def find_monitoring_crds() -> list[Path]:
     """The CRD files, one CustomResourceDefinition each, without downloading them. Raises `MissingToolError`."""
     files = [_cache() / name for name in _FILES]
     if not all(file.is_file() for file in files):
-        raise MissingToolError(
-            f"{', '.join(_FILES)} are not in {_cache()}: "
-            "run `python -m trimtab_testbed.programs.setup monitoring` to fetch them"
-        )
+        raise MissingToolError(f"{', '.join(_FILES)} are not in {_cache()}: run `make helm` to fetch them")
     return files
 
 
@@ -170,14 +168,19 @@ def _download() -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make Helm ready and print its path. Exit code 0, or 1 with one line on stderr that names what is missing."""
-    parser = argparse.ArgumentParser(prog="python -m trimtab_testbed.programs.helm", description=__doc__)
+    """Make Helm and the CRDs ready, and print Helm's path.
+
+    Exit code 0, or 1 with one line on stderr that names what is missing.
+    """
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("major", nargs="?", type=int, choices=sorted(VERSIONS), default=DEFAULT)
     try:
-        print(ensure_helm(parser.parse_args(arguments).major).path)
+        helm = ensure_helm(parser.parse_args(arguments).major)
+        ensure_monitoring_crds()
     except MissingToolError as error:
-        print(f"error: {error}", file=sys.stderr)
+        sys.stderr.write(f"error: {error}\n")
         return 1
+    sys.stdout.write(f"{helm.path}\n")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 The default version comes from Pulsar's full binary distribution, which has the brokers that users run. Maven Central
 has no such distribution of newer versions. So for every other version, Maven collects the broker and all its
-dependencies.
+dependencies. ``python -m real_pulsar.distribution`` (`make pulsar`) does that and prints the folder.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -69,8 +70,7 @@ def find() -> Path:
     """The folder with the brokers' jars (``lib``), without downloading them. Raises `MissingToolError`."""
     if not _complete(_folder()):
         raise MissingToolError(
-            f"Pulsar {version()} not found in {_folder()}: "
-            "run `python -m trimtab_testbed.programs.setup pulsar` (`make e2e` does) to fetch it"
+            f"Pulsar {version()} not found in {_folder()}: run `make pulsar` (`make e2e` does) to fetch it"
         )
     return _folder()
 
@@ -166,3 +166,20 @@ def _unpack(archive: Path, scratch: Path) -> None:
             f"{archive.name} from Maven can't be unpacked ({done.stderr.strip()[-500:]}): "
             "delete it from ~/.m2/repository and try again"
         )
+
+
+def main() -> int:
+    """Make the jars ready and print their folder.
+
+    Exit code 0, or 1 with one line on stderr that names what is missing.
+    """
+    try:
+        sys.stdout.write(f"{ensure()} (Pulsar {version()})\n")
+    except MissingToolError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
