@@ -8,7 +8,7 @@ that separates them from new ones:
 
     python benchmarks/side_by_side.py --runs 3 --since "2026-11-23 08:00"
 
-The section "What to make of it" on docs/side-by-side.md is written by hand, in docs/templates. Check it after new runs.
+The section "What to make of it" on docs/side-by-side.md is written by hand. Check it after new runs.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def page() -> str:
     """docs/explanation/algorithms.md."""
     placements = table("placement | in one sentence", [(n, row.summary) for n, row in registry.PLACEMENTS.items()])
     return filled(
-        "algorithms.md",
+        "explanation/algorithms.md",
         SHEDDERS="\n".join(map(_shedder, registry.SHEDDERS)).rstrip(),
         STORY=wrapped(f"**{PLACED}.** {_scenario(PLACED).description}"),
         PLACEMENTS=placements,

@@ -1,4 +1,4 @@
-"""docs/chart.md and the chart's README.md: templates with the tables of values and of ways to install."""
+"""The ways to install in docs/chart.md, and the table of values in the chart's README.md."""
 
 from __future__ import annotations
 
@@ -17,18 +17,13 @@ _LINE = re.compile(r"(?P<indent> *)(?P<key>[\w]+):(?: (?P<rest>.*))?")
 
 def page() -> str:
     """docs/chart.md."""
-    return _filled("chart.md")
+    version = yaml.safe_load((_CHART / "Chart.yaml").read_text())["version"]
+    return filled("chart.md", WAYS=_ways(), VERSION=version)
 
 
 def readme() -> str:
     """charts/trimtab/README.md."""
-    return _filled("chart-readme.md")
-
-
-def _filled(template: str) -> str:
-    version = yaml.safe_load((_CHART / "Chart.yaml").read_text())["version"]
-    values = table("value | default | what it is", _values())
-    return filled(template, VALUES=values, WAYS=_ways(), VERSION=version)
+    return filled("../charts/trimtab/README.md", VALUES=table("value | default | what it is", _values()))
 
 
 def _values() -> Iterator[tuple[str, str, str]]:

@@ -37,8 +37,8 @@ def page() -> str:
         for title, verbs in groups.items()
         for n, verb in enumerate(verbs)
     ]
-    parts = [f"## {title}\n\n" + "\n".join(map(_section, verbs)) for title, verbs in groups.items()]
-    return filled("cli.md", OVERVIEW=table("| verb | what it does", overview), VERBS="\n".join(parts).rstrip())
+    parts = "\n".join(f"## {title}\n\n" + "\n".join(map(_section, verbs)) for title, verbs in groups.items())
+    return filled("reference/cli.md", OVERVIEW=table("| verb | what it does", overview), VERBS=parts)
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 from comparison_data import OURS, STRATEGIES, Comparison, Overview, comparisons, moving, overviews, still
 from comparison_plot import in_each, over_all
-from page_text import ROOT, filled, table, wrapped
+from page_text import filled, table, wrapped
 
 from trimtab_lab.simulation import LEVEL, OVERLOADED
 from trimtab_lab.simulation.compare import COLUMNS, SeedInterval
@@ -236,8 +236,39 @@ def _word(strategy: str) -> str:
 
 
 def _proposal() -> str:
-    text = (ROOT / "docs" / "templates" / "comparison-proposal.md").read_text()
-    return _paragraphs(part.format(**vars(figures())) for part in text.strip().split("\n\n")[1:])
+    return _paragraphs(part.format(**vars(figures())) for part in _PROPOSAL.split("\n\n"))
+
+
+_PROPOSAL = """\
+**ThresholdShedder**, as Pulsar runs it, places all bundles of a round by the same snapshot. In *Two hot brokers of six*
+it makes {two_hot.threshold.moves:.0f} moves, and {two_hot.threshold.backward:.0f} of them go to a broker that is busier
+than the one that they leave. The proposal calls that *over placement*. The shedder decides by a smoothed usage, which
+stays uneven long after the load is level. So in *Two brokers* it makes {two_brokers.threshold.moves:.0f} moves, and
+AvgShedder only {two_brokers.average.moves:.0f}. The proposal calls that *over unloading*. Under Trimtab,
+ThresholdShedder makes {two_brokers.our_threshold.moves:.0f} moves in *Two brokers*, and in *Two hot brokers of six*
+{two_hot.our_threshold.backward:.0f} of its moves go to a busier broker.
+
+**OverloadShedder** stops as soon as no broker is above 85 %, and has no other goal. In *Skewed load* the brokers' usage
+still differs by {skewed.overload.left:.0f} points.
+
+**UniformLoadShedder** looks at traffic alone. In *A shared machine* it moves {shared_machine.uniform.backward:.0f}
+bundles to the broker whose machine also runs another program, because that broker has little traffic. It does not react
+at all in *Foreign load arrives*. It relieves one broker per round, so *Twenty new brokers* is not level after the hour.
+
+**AvgShedder** waits for its hit counters: *Skewed load* is balanced only after {skewed.average.waited:.0f} minutes.
+Then it relieves all pairs of brokers at the same time. It was made for mixed machines. But it pairs brokers by usage
+and then requires a difference in *traffic*. In *Mixed machines* that difference is small or has the opposite sign, and
+the brokers' usage still differs by {mixed_machines.average.left:.0f} points.
+
+**TransferShedder** stops when the standard deviation of usage is within its target of 25 points. In *Skewed load* the
+brokers' usage still differs by {skewed.transfer.left:.0f} points.
+
+**WeightedBalancer** in its original form moves bundles back and forth: it makes {skewed.weighted.moves:.0f} moves in
+*Skewed load*. In {skewed.weighted.repeated:.0f} of these, the bundle had moved before. Its corrected form under Trimtab
+makes {skewed.our_weighted.moves:.0f} moves, and needs {skewed.our_weighted.waited:.0f} minutes until the load is
+balanced.
+"""
+"""What the page says on PIP-364, a paragraph for each shedder. tests/docs/test_comparison.py checks it."""
 
 
 # -- details --

@@ -28,7 +28,7 @@ def runbooks() -> str:
     """docs/runbooks/README.md: every alert of alerts.yaml."""
     groups = yaml.safe_load((FILES / "alerts.yaml").read_text())["groups"]
     rows = [_alert(rule) for group in groups for rule in group["rules"]]
-    return filled("runbooks.md", ALERTS=table("alert | severity | after | what it says", rows))
+    return filled("runbooks/README.md", ALERTS=table("alert | severity | after | what it says", rows))
 
 
 def _alert(rule: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,13 +13,23 @@ ROOT = Path(__file__).parents[2]
 WIDTH = 120
 """Columns of a line of text on a page."""
 
+_BLOCK = re.compile(r"^(<!-- generated: ([A-Z]+) -->)$.*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+_VALUE = re.compile(r"(`[^`\n]+`|[^\s`(*|>]+)<!--([A-Z]+)-->")
 _WHOLE = re.compile(r"``[^`\n]+``|`[^`\n]+`|\[[^\]\n]+\]\([^)\s]+\)")
 
 
-def filled(template: str, **parts: str) -> str:
-    """The text of a template in docs/templates, with `parts` inserted: `ROWS` replaces ``@ROWS@``."""
-    text = (ROOT / "docs" / "templates" / template).read_text()
-    return re.sub(r"@([A-Z]+)@", lambda name: parts[name[1]], text)
+def filled(page: str, **parts: str) -> str:
+    """The text of a page below docs/ with its generated parts renewed.
+
+    A block stands between the lines ``<!-- generated: ROWS -->`` and ``<!-- end -->``. A value stands before
+    ``<!--ROWS-->``: it is one word, or text in backticks. ROWS is a name in `parts`; each must be on the page.
+    """
+    text = (ROOT / "docs" / page).read_text()
+    names = {*re.findall(r"<!-- generated: ([A-Z]+) -->", text), *re.findall(r"<!--([A-Z]+)-->", text)}
+    if apart := names ^ parts.keys():
+        raise ValueError(f"{page}: {', '.join(sorted(apart))} is not both on the page and generated")
+    text = _BLOCK.sub(lambda block: f"{block[1]}\n\n{parts[block[2]].strip()}\n\n{block[3]}", text)
+    return _VALUE.sub(lambda value: value[0].replace(value[1].strip("`"), parts[value[2]], 1), text)
 
 
 def table(head: str, rows: Iterable[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from page_text import ROOT, filled, table, wrapped
+from page_text import ROOT, table, wrapped
 
 KINDS = ("BalancingPolicy", "Broker", "Bundle", "BundleSplit", "TopicNamespace")
 """The kinds, in the order of the navigation."""
@@ -30,21 +30,36 @@ _LENGTH = "^([0-9]+(s|m|h))+$"
 _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
 
 
+_PAGE = """\
+# {kind}
+
+<!-- made by docs/tools/generate.py from crds/: edit the models in trimtab_operator.resources, then `make crds docs` -->
+
+{text}
+
+`apiVersion: {group}/{version}`, short name `{short}`: `kubectl get {short}`, `kubectl explain {singular}`.
+
+`kubectl` refuses a field that the schema does not know (strict validation, its default). If a client does not ask for
+strict validation, the API server silently drops the field. It checks bounds in both cases.
+
+{fields}
+"""
+
+
 def page(kind: str) -> str:
     crds = (yaml.safe_load(file.read_text()) for file in sorted((ROOT / "crds").glob("*.yaml")))
     spec = next(crd["spec"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
     (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
     fields = [*_half("spec", schema), *_half("status", schema), _columns(version["additionalPrinterColumns"])]
-    return filled(
-        "resource.md",
-        KIND=kind,
-        TEXT=wrapped(_text(schema)),
-        GROUP=spec["group"],
-        VERSION=version["name"],
-        SHORT=spec["names"]["shortNames"][0],
-        SINGULAR=spec["names"]["singular"],
-        FIELDS="\n".join(part for part in fields if part).rstrip(),
+    return _PAGE.format(
+        kind=kind,
+        text=wrapped(_text(schema)),
+        group=spec["group"],
+        version=version["name"],
+        short=spec["names"]["shortNames"][0],
+        singular=spec["names"]["singular"],
+        fields="\n".join(part for part in fields if part).rstrip(),
     )
 
 

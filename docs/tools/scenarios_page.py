@@ -48,8 +48,8 @@ def page() -> str:
     """docs/reference/scenarios.md."""
     parts = _parts()
     rows = [(f"`{name}`", of.title, _cell(of.description)) for name, of in catalogue().items()]
-    sections = [_section(heading, parts[name]) for name, heading in PARTS.items()]
-    return filled("scenarios.md", CATALOGUE=table("name | title | what happens", rows), PARTS="\n\n".join(sections))
+    sections = "\n\n".join(_section(heading, parts[name]) for name, heading in PARTS.items())
+    return filled("reference/scenarios.md", CATALOGUE=table("name | title | what happens", rows), PARTS=sections)
 
 
 def schema() -> str:

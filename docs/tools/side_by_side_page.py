@@ -197,6 +197,6 @@ def _cost(recorded: Mapping[str, Runs]) -> str:
 
 
 def _counts(recorded: Mapping[str, Runs]) -> str:
-    """How many runs the entrants have, in words."""
+    """How many runs the entrants have."""
     numbers = sorted({len(runs) for runs in recorded.values()})
-    return f"{numbers[0]} to {numbers[-1]} runs each" if len(numbers) > 1 else f"{numbers[0]} runs each"
+    return f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else f"{numbers[0]}"

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from page_text import filled, table, wrapped
+from page_text import filled, table
 from trim_runs import (
     FOREIGN,
     FOREIGN_BROKER,
@@ -47,15 +47,14 @@ def page() -> str:
     """docs/explanation/trim.md."""
     parts = {**_moved(), **_waited(), **_costs(), **_taken(), **_scored()}
     quoted = {name: _quoted(module.__doc__ or "") for name, module in FORMULAE.items()}
-    whole = filled("trim.md", **parts, **_constants(), **quoted, PARAMETERS=_parameters())
-    return "\n\n".join(map(_reflowed, whole.split("\n\n")))
+    return filled("explanation/trim.md", **parts, **_constants(), **quoted, PARAMETERS=_parameters())
 
 
 def _constants() -> dict[str, str]:
     return {
         "SHORTEST": f"{min(cause.WINDOWS)}",
         "LONGEST": f"{max(cause.WINDOWS)}",
-        "WINDOWS": ", ".join(map(str, cause.WINDOWS[:-1])) + f" and {cause.WINDOWS[-1]}",
+        "WINDOWS": ", ".join(map(str, cause.WINDOWS)),
         "REPLAYED": f"{replay.WINDOW}",
         "LOUD": f"{cause.LOUD:g}",
         "SURGE": f"{cause.SURGE:g}",
@@ -77,7 +76,6 @@ def _moved() -> dict[str, str]:
     run = played("new-broker")
     first = run.acted[0]
     return {
-        "EVEN": _description("new-broker").split(";", maxsplit=1)[0] + ".",
         "JOIN": f"{JOIN}",
         "NEWCOMER": run.brokers[-1],
         "FIRST": f"{first.number}",
@@ -97,14 +95,13 @@ def _waited() -> dict[str, str]:
     wave = np.array([minute.replay.away[-1][ON_OFF_BROKER] for minute in waves.minutes.values()])
     spikes = [minute.cycle.watch for minute in run.minutes.values() if minute.cycle.watch.patience > cause.LOUD]
     return {
-        "NOISY": _description("noisy-neighbour"),
         "NEIGHBOUR": run.brokers[NEIGHBOUR_BROKER],
         "HIGHEST": f"{away.max():.0f}",
         "TIMES": f"{(over == 1).sum()}",
         "MOVES": f"{run.score.moves}",
         "SPIKE": f"{spikes[0].spike:g}",
         "NEEDED": f"{spikes[0].patience:g}",
-        "SAYS": run.held_back,
+        "SAYS": f"```text\n{run.held_back}\n```",
         "WAVER": waves.brokers[ON_OFF_BROKER],
         "WAVE": f"{wave.max():.0f}",
         "DIP": f"{-np.minimum(wave[1:], wave[:-1]).max():.0f}",
@@ -115,17 +112,12 @@ def _waited() -> dict[str, str]:
     }
 
 
-def _description(scenario: str) -> str:
-    return " ".join(named(scenario).description.split())
-
-
 def _costs() -> dict[str, str]:
     run = played("mixed-costs")
     learned, groups = run.last.replay.model, run.scenario.machines
     slopes = {group.cores: 1e9 * float(np.median(learned.slope[learned.cores == group.cores])) for group in groups}
     many, few = sorted(groups, key=lambda group: -group.cores)
     return {
-        "COSTS": _description("mixed-costs"),
         "FOREIGN": f"{FOREIGN}",
         "GUEST": run.brokers[FOREIGN_BROKER],
         "TAKES": f"{FOREIGN_USAGE * few.cores:g}",
@@ -211,10 +203,3 @@ def _parameters() -> str:
             (f"`{key}`", f"{field.default:g}", unit, re.split(r" (?:More|Less): ", meaning)[0], raised, lowered)
         )
     return table("parameter | default | unit | what it is | raised | lowered", rows)
-
-
-def _reflowed(block: str) -> str:
-    """A paragraph or a list, wrapped to the width of a page; other blocks unchanged."""
-    if block.startswith("- "):
-        return "\n".join(wrapped(" ".join(item.split()), "  ") for item in re.split(r"\n(?=- )", block))
-    return wrapped(block) if re.match(r"\w|[*\[]|`[^`]", block) else block

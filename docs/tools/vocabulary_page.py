@@ -18,7 +18,7 @@ _MEMBER = re.compile(r'^    [A-Z_]+ = "(\w+)"  # (.+)$')
 
 def reasons() -> str:
     """docs/reference/reasons.md: tables of the vocabulary by group. The meanings are the comments in its source."""
-    return filled("reasons.md", REASONS="\n".join(_reasons()))
+    return filled("reference/reasons.md", REASONS="\n".join(_reasons()))
 
 
 def _reasons() -> Iterator[str]:

@@ -98,7 +98,7 @@ CLAIMS: dict[str, Callable[[Any], bool]] = {
     ),
     "WeightedBalancer takes its time": lambda v: 20 < v.skewed.our_weighted.waited < 60,
 }
-"""What docs/templates/comparison-proposal.md says of the medians."""
+"""What the page says of the medians on PIP-364."""
 
 
 @pytest.mark.parametrize("claim", CLAIMS)

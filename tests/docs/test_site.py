@@ -15,7 +15,7 @@ from doc_blocks import prose
 pytestmark = pytest.mark.slow  # it builds the site
 
 ROOT = Path(__file__).parents[2]
-DOCS = [page for page in ROOT.glob("docs/**/*.md") if page.parent.name not in {"data", "templates"}]  # parts of others
+DOCS = list(ROOT.glob("docs/**/*.md"))
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS, *ROOT.glob("tests/*/README.md")})
 FETCHED = re.compile(
     r'<(?:script|img|iframe|source)\b[^>]*\bsrc="(\w+:)?//|<link\b[^>]*\bhref="(\w+:)?//|url\((\w+:)?//'

@@ -12,7 +12,7 @@ from doc_blocks import blocks
 from trimtab_testbed.servers.kube import ControlPlane
 
 ROOT = Path(__file__).parents[2]
-DOCS = [page for page in ROOT.glob("docs/**/*.md") if page.parent.name not in {"data", "templates"}]  # parts of others
+DOCS = list(ROOT.glob("docs/**/*.md"))
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS})
 
 

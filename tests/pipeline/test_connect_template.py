@@ -8,7 +8,7 @@ import yaml
 
 from spark_servers import MAIN_CLASS
 
-TEMPLATE = Path(__file__).parents[2] / "docs/templates/spark-connect-server.yaml"
+TEMPLATE = Path(__file__).parents[2] / "deploy/spark-connect-server.yaml"
 
 
 def test_the_template_runs_the_server_that_is_tested_and_its_service_finds_it() -> None:

@@ -1,6 +1,6 @@
 """The types of all status conditions, and the reasons that only conditions use.
 
-All code that writes a condition takes its type and reason from here. ``docs/templates/reasons.md`` says what they mean.
+All code that writes a condition takes its type and reason from here. ``docs/reference/reasons.md`` says what they mean.
 A condition may also use a reason from `trimtab_strategies.model.Reason`, `Readiness` or `ProposalState`.
 """
 
