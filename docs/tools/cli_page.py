@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 
-from page_text import filled, table
+from page_text import filled, table, wrapped
 
 from trimtab_operator.cli.parser import PLUGINS, VERBS, verb_help
 
@@ -24,6 +25,12 @@ GROUPS: Mapping[str, Sequence[str]] = {
 }
 """Verbs by purpose; all other verbs come last."""
 
+COMMON = 3
+"""An option that this many verbs describe in the same words is described once."""
+
+_CONNECTION = ("--kubeconfig", "--context", "--as", "--as-group", "--request-timeout")
+"""Options that come together. A verb's section names them as those of the connection."""
+
 _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
 """An item of a numbered list, which help texts indent."""
 
@@ -37,8 +44,19 @@ def page() -> str:
         for title, verbs in groups.items()
         for n, verb in enumerate(verbs)
     ]
-    parts = "\n".join(f"## {title}\n\n" + "\n".join(map(_section, verbs)) for title, verbs in groups.items())
-    return filled("reference/cli.md", OVERVIEW=table("| verb | what it does", overview), VERBS=parts)
+    parsers = {verb: _parser(verb) for verbs in groups.values() for verb in verbs}
+    counts = Counter(_row(action) for parser in parsers.values() for action in _options(parser))
+    common = {row for row, count in counts.items() if count >= COMMON}
+    sections = [
+        f"## {title}\n\n" + "\n".join(_section(verb, parsers[verb], common) for verb in verbs)
+        for title, verbs in groups.items()
+    ]
+    return filled(
+        "reference/cli.md",
+        OVERVIEW=table("| verb | what it does", overview),
+        COMMON=table("option | what it is", [row for row in counts if row in common]),
+        VERBS="\n".join(sections),
+    )
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
@@ -51,9 +69,8 @@ def _parser(verb: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _section(verb: str) -> str:
-    parser = _parser(verb)
-    parts = [f"### trimtab {verb}\n", *_described(parser.description or ""), _usage(parser), *_tables(parser)]
+def _section(verb: str, parser: argparse.ArgumentParser, common: Collection[tuple[str, str]]) -> str:
+    parts = [f"### trimtab {verb}\n", *_described(parser.description or ""), _usage(parser), *_tables(parser, common)]
     if parser.epilog:
         parts += list(_described(parser.epilog))
     return "\n".join(parts)
@@ -72,18 +89,33 @@ def _described(text: str) -> Iterator[str]:
 
 
 def _usage(parser: argparse.ArgumentParser) -> str:
-    parser.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=WIDTH)
-    lines = "\n".join(line[len("usage: ") :] for line in parser.format_usage().rstrip().splitlines())
-    return f"```text\n{lines}\n```\n"
+    """The usage line: arguments, and options that are required or exclude each other. The tables have the others."""
+    groups = parser._mutually_exclusive_groups  # noqa: SLF001 - argparse has no other way
+    exclusive = [action for group in groups for action in group._group_actions]  # noqa: SLF001
+    named = [a for a in parser._actions if not a.option_strings or a.required or a in exclusive]  # noqa: SLF001
+    formatter = argparse.HelpFormatter(parser.prog, width=WIDTH)
+    formatter.add_usage(None, [action for action in named if action.help != argparse.SUPPRESS], groups, prefix="")
+    text = formatter.format_help().strip()
+    return f"```text\n{text.replace(parser.prog, f'{parser.prog} [OPTION ...]', 1)}\n```\n"
 
 
-def _tables(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """A table of each group of arguments."""
+def _tables(parser: argparse.ArgumentParser, common: Collection[tuple[str, str]]) -> Iterator[str]:
+    """A table of each group of arguments, and the names of the common options."""
+    shared = []
     for group in parser._action_groups:  # noqa: SLF001 - argparse has no other way
-        rows = [_row(action) for action in group._group_actions if _shown(action)]  # noqa: SLF001
-        if rows:
+        rows = {_row(action): action for action in group._group_actions if _shown(action)}  # noqa: SLF001
+        shared += [action.option_strings[0] for row, action in rows.items() if row in common]
+        if own := [row for row in rows if row not in common]:
             title = {"positional arguments": "argument", "options": "option"}.get(group.title or "", group.title or "")
-            yield table(f"{title} |", rows) + "\n"
+            yield table(f"{title} |", own) + "\n"
+    if shared:
+        names = [f"`{name}`" for name in shared if name not in _CONNECTION]
+        names += ["those of the connection"] if _CONNECTION[0] in shared else []
+        yield wrapped(f"[Common options](#common-options): {', '.join(names)}.") + "\n"
+
+
+def _options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [action for action in parser._actions if action.option_strings and _shown(action)]  # noqa: SLF001
 
 
 def _shown(action: argparse.Action) -> bool:

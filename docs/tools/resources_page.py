@@ -26,6 +26,22 @@ _BOUNDS = (
 )
 _ONE = {"at least 1 characters": "not empty", "at least 1 items": "not empty", "at least 1 entries": "not empty"}
 
+_PARAMETERS = "Parameters of "
+_OWN_PARAMETERS = (
+    "Write the [parameters](../strategies.md) of the strategy `Name` in the field `name` beside `type`. Those of other"
+    " strategies are refused."
+)
+
+_REFERENCE = {"name", "key"}
+_REFERRED = re.compile(r"Name of the Secret, and the key in it\.( The Secret must have the label \S+ \S+\.?)?")
+_SUMMARIES = re.compile(r"(Name of the strategy)\. `.*")
+_REFERENCES = """\
+## References
+
+A `secretKeyRef` or `configMapKeyRef` has two required fields: `name`, the name of the Secret or ConfigMap, and `key`,
+the key in it. A Secret must have the label `trimtab.dev/credentials: "true"`.
+"""
+
 _LENGTH = "^([0-9]+(s|m|h))+$"
 _TOLD_AGAIN = re.compile(r" \((?:default|above|below|at least|at most|from|one of|between)\b[^()]*\)$")
 
@@ -40,7 +56,8 @@ _PAGE = """\
 `apiVersion: {group}/{version}`, short name `{short}`: `kubectl get {short}`, `kubectl explain {singular}`.
 
 `kubectl` refuses a field that the schema does not know (strict validation, its default). If a client does not ask for
-strict validation, the API server silently drops the field. It checks bounds in both cases.
+strict validation, the API server silently drops the field. It checks bounds in both cases. A duration is written as
+`90s`, `5m` or `1h30m`, a quantity as `10Mi`.
 
 {fields}
 """
@@ -51,7 +68,12 @@ def page(kind: str) -> str:
     spec = next(crd["spec"] for crd in crds if crd["spec"]["names"]["kind"] == kind)
     (version,) = spec["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    fields = [*_half("spec", schema), *_half("status", schema), _columns(version["additionalPrinterColumns"])]
+    fields = [
+        *_half("spec", schema),
+        *_half("status", schema),
+        *_references(schema),
+        _columns(version["additionalPrinterColumns"]),
+    ]
     return _PAGE.format(
         kind=kind,
         text=wrapped(_text(schema)),
@@ -70,7 +92,7 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
         return
     yield f"## {name}\n\n{wrapped(_text(half))}\n"
     small = {key: field for key, field in half["properties"].items() if not _inside(field)}
-    yield _table(half, list(_rows(small, half)))
+    yield _table({**half, "properties": small}, list(_rows(small, half)))
     for key, field in half["properties"].items():
         if _inside(field):
             facts = _facts(field, required=key in half.get("required", ()))
@@ -79,15 +101,28 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
 
 
 def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[tuple[str, ...]]:
-    """A row for each field and all fields inside it."""
+    """A row for each field and all fields inside it.
+
+    An object whose only field refers to a Secret gets one row. The parameters of a strategy are on a page of their own.
+    """
     required = owner.get("required", ())
     for name, field in fields.items():
-        path = f"{prefix}{name}"
-        default = f"`{_value(field['default'])}`" if _says(field.get("default")) else ""
-        needed = "required" if name in required else default
-        yield f"`{path}`", _type(field), needed, _bound(field), _text(field)
+        path, text, inside = f"{prefix}{name}", _text(field), _inside(field)
+        needed = "required" if name in required else _default(field)
+        if text.startswith(_PARAMETERS):
+            continue
+        if list(inside) == ["secretKeyRef"]:
+            path, inside = f"{path}.secretKeyRef", inside["secretKeyRef"]["properties"]
+        if set(inside) == _REFERENCE:
+            yield f"`{path}`", "[reference](#references)", needed, "", _REFERRED.sub("", text)
+            continue
+        yield f"`{path}`", _type(field), needed, _bound(field), _SUMMARIES.sub(r"\1.", text)
         into = "[]." if field.get("type") == "array" else "."
-        yield from _rows(_inside(field), _unwrapped(field), f"{path}{into}")
+        yield from _rows(inside, _unwrapped(field), f"{path}{into}")
+
+
+def _default(field: Schema) -> str:
+    return f"`{_value(field['default'])}`" if _says(field.get("default")) else ""
 
 
 def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
@@ -101,7 +136,7 @@ def _rules(schema: Schema) -> Iterator[str]:
     """Rules across fields. All rules that tie parameters to a strategy's type become one sentence."""
     for rule in schema.get("x-kubernetes-validations", ()):
         message = str(rule.get("message", rule["rule"]))
-        yield "Give a strategy only the parameters of its own `type`." if " belongs to type " in message else message
+        yield _OWN_PARAMETERS if " belongs to type " in message else message
     for field in _inside(schema).values():
         yield from _rules(field)
 
@@ -144,9 +179,9 @@ def _bound(field: Schema) -> str:
     if field.get("exclusiveMinimum"):
         told = [text.replace(">=", ">") for text in told]
     if field.get("pattern") == _LENGTH:
-        return "such as `90s`, `5m`, `1h30m`"
+        return ""
     if field.get("x-kubernetes-int-or-string"):
-        return "such as `10Mi`" + (", > 0" if field.get("minimum") else "")
+        return "> 0" if field.get("minimum") else ""
     if pattern := field.get("pattern"):
         told.append(f"matches `{pattern}`".replace("|", "\\|"))
     return ", ".join(told)
@@ -164,6 +199,16 @@ def _text(field: Schema) -> str:
     """The description of a field without default and bounds, which have their own columns."""
     words = _TOLD_AGAIN.sub("", " ".join(str(field.get("description", "")).split()))
     return words.replace("|", "\\|").replace("<", "&lt;")
+
+
+def _references(schema: Schema) -> Iterator[str]:
+    """The section on references to Secrets, if a field is one."""
+    fields = list(_inside(schema).values())
+    for field in fields:
+        fields += _inside(field).values()
+        if set(_inside(field)) == _REFERENCE:
+            yield _REFERENCES
+            return
 
 
 def _columns(columns: list[Schema]) -> str:
