@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from page_text import ROOT, anchor, filled, table, wrapped
@@ -26,6 +28,12 @@ KEY = re.compile(r"\s*(?:Pulsar|Hermes): (\S+(?: in [a-zA-Z/0-9 -]+)?)\s*$")
 
 BOUNDS = (("minimum", ">="), ("exclusiveMinimum", ">"), ("maximum", "<="), ("exclusiveMaximum", "<"))
 
+COMMON = 3
+"""A parameter that this many strategies have, with the same row, is described once."""
+
+_STORED = re.compile(r"(?:^|\n\n| )Memory[.:] .*?(?=\n\n|$)", re.DOTALL)
+"""What a strategy remembers, in a docstring: for those who change its code."""
+
 
 def page() -> str:
     """docs/strategies.md."""
@@ -35,8 +43,12 @@ def page() -> str:
     parts = []
     for kind, (does, rows) in KINDS.items():
         parts += [f"## {kind}\n\n{kind} {does}\n", *(_strategy(name, row, described) for name, row in rows.items())]
-    head = "strategy | kind | in one sentence"
-    return filled("strategies.md", OVERVIEW=table(head, overview), STRATEGIES="\n".join(parts).rstrip())
+    return filled(
+        "strategies.md",
+        OVERVIEW=table("strategy | kind | in one sentence", overview),
+        COMMON=_table([row for row, count in _counts().items() if count >= COMMON]),
+        STRATEGIES="\n".join(parts).rstrip(),
+    )
 
 
 def _heading(kind: str, name: str) -> str:
@@ -63,7 +75,7 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
     else:
         lines.append(_as_written(_teaching(module), module))
         described[module] = f"[{heading}](#{_anchor(kind, name)})"
-    lines += [_parameters(row.params), _defects(row), _examples(name)]
+    lines += [_parameters(name, row, described), _defects(row), _examples(name)]
     return "\n".join(part for part in lines if part)
 
 
@@ -85,18 +97,45 @@ def _teaching(module: str) -> str:
     text = importlib.import_module(module).__doc__ or ""
     paragraphs = [" ".join(paragraph.split()) for paragraph in text.strip().split("\n\n")]
     body = "\n\n".join(paragraphs[1:])
-    text = re.sub(r"\s*\n\n+", "\n\n", PARTS.sub(r"\n\n**\1.** ", body)).strip()
+    text = re.sub(r"\s*\n\n+", "\n\n", PARTS.sub(r"\n\n**\1.** ", _STORED.sub("", body))).strip()
     return "\n\n".join(map(wrapped, text.split("\n\n"))) + "\n"
 
 
-def _parameters(model: type[StrategyParams]) -> str:
-    if not model.model_fields:
+def _parameters(name: str, row: Row[Any], described: dict[str, str]) -> str:
+    """The table of parameters, without those that many strategies have: their names follow."""
+    rows = _rows(row.params)
+    if not rows:
         return "It has no parameters.\n"
+    same = ", ".join(map("".join, rows))
+    if same in described:
+        return f"Its parameters are those of {described[same]}.\n"
+    described[same] = f"[{_heading(_kind_of(row), name)}](#{_anchor(_kind_of(row), name)})"
+    own = [each for each in rows if _counts()[each] < COMMON]
+    shared = [each[0] for each in rows if each not in own]
+    parts = [_table(own)] if own else []
+    parts += [wrapped(f"[Common parameters](#common-parameters): {', '.join(shared)}.")] if shared else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """A table of parameters. The column of the originals' keys is left out if it is empty."""
+    heads = ["parameter", "default", "bound", "what it is", "the original's key"]
+    used = slice(None if any(row[-1] for row in rows) else -1)
+    return table(" | ".join(heads[used]), [row[used] for row in rows])
+
+
+@cache
+def _counts() -> Counter[tuple[str, ...]]:
+    """How many strategies have a row."""
+    return Counter(row for _, rows in KINDS.values() for each in rows.values() for row in _rows(each.params))
+
+
+def _rows(model: type[StrategyParams]) -> list[tuple[str, ...]]:
     schema, rows = model.model_json_schema(), []
-    for key, field in schema["properties"].items():
+    for key, field in schema.get("properties", {}).items():
         meaning, original = _meaning(field.get("description", ""))
         rows.append((f"`{key}`", _value(field.get("default")), _bound(field, schema), meaning, original))
-    return table("parameter | default | bound | what it is | the original's key", rows) + "\n"
+    return rows
 
 
 def _meaning(description: str) -> tuple[str, str]:

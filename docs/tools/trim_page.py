@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Mapping
 
@@ -194,12 +193,8 @@ def _quoted(docstring: str) -> str:
 
 
 def _parameters() -> str:
-    schema, rows = TrimParams.model_json_schema()["properties"], []
+    rows = []
     for name, field in TrimParams.model_fields.items():
-        key = field.alias or name
         unit, raised, lowered = EFFECTS[name]
-        meaning = " ".join(schema[key]["description"].split())
-        rows.append(
-            (f"`{key}`", f"{field.default:g}", unit, re.split(r" (?:More|Less): ", meaning)[0], raised, lowered)
-        )
-    return table("parameter | default | unit | what it is | raised | lowered", rows)
+        rows.append((f"`{field.alias or name}`", f"{field.default:g}", unit, raised, lowered))
+    return table("parameter | default | unit | raised | lowered", rows)
