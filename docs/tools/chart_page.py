@@ -47,10 +47,7 @@ def _shown(known: Any, path: list[str]) -> str:
 
 
 def _ways() -> str:
-    """A section for each way to install: a values file that the tests install on a real API server."""
-    rows = []
-    for file in sorted(_WAYS.glob("*.yaml")):
-        first, _, rest = file.read_text().partition("\n")
-        rows.append(f"### {first.removeprefix('# ')}\n")
-        rows.append(f"```yaml\n{rest.strip()}\n```\n" if rest.strip() else "Nothing but the image.\n")
-    return "\n".join(rows)
+    """A row for each way to install: a values file that the tests install on a real API server."""
+    files = sorted(_WAYS.glob("*.yaml"))
+    rows = [(file.read_text().partition("\n")[0].removeprefix("# "), file) for file in files]
+    return table("way | values", [(way, f"[{file.name}](../tests/chart/values/{file.name})") for way, file in rows])

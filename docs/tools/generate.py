@@ -42,7 +42,6 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "chart": chart_page.page,
     "chart-readme": chart_page.readme,
     "metrics": monitoring_page.metrics,
-    "board": monitoring_page.board,
     "runbooks/README": monitoring_page.runbooks,
     **{f"reference/{kind.lower()}": partial(resources_page.page, kind) for kind in resources_page.KINDS},
     "reference/cli": cli_page.page,

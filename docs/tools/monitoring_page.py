@@ -1,8 +1,7 @@
-"""The pages of metrics, of alerts and of the Grafana board."""
+"""The pages of metrics and of alerts."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -41,17 +40,3 @@ def _spoken(summary: str) -> str:
     whole = re.sub(r"\{\{ with .*?\{\{ end \}\}", "", summary)
     labels = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: found[1].upper(), whole)
     return re.sub(r"\{\{ \$value.*?\}\}", "N", labels)
-
-
-def board() -> str:
-    """docs/board.md: what each panel of board.json means."""
-    sections: dict[str, list[tuple[str, str]]] = {}
-    title = ""
-    for panel in json.loads((FILES / "board.json").read_text())["panels"]:
-        if panel["type"] == "row":
-            title = f"## {panel['title']}\n" + ("\nClosed at first.\n" if panel["collapsed"] else "")
-            sections[title] = []
-        shown = panel["panels"] if panel["type"] == "row" else [panel]
-        sections[title] += [(each["title"], each["description"]) for each in shown]
-    rows = [f"{title}\n{table('panel | what it says', panels)}\n" for title, panels in sections.items()]
-    return filled("board.md", ROWS="\n".join(rows).rstrip())

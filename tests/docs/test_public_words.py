@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -180,9 +181,16 @@ def test_the_reference_has_every_metric() -> None:
 )
 def test_metric_and_panel_name_every_value_of_the_label(metric: str, panel: str, words: list[str]) -> None:
     said = next(known.text for known in Metrics().described if known.name == metric)
-    row = next(line for line in (DOCS / "board.md").read_text().splitlines() if line.startswith(f"| {panel} |"))
+    told = next(description for title, description in panels() if title == panel)
 
-    assert [word for word in words if word not in said or word not in row] == []
+    assert [word for word in words if word not in said or word not in told] == []
+
+
+def panels() -> Iterator[tuple[str, str]]:
+    """Title and description of each panel of the board."""
+    for row in json.loads((FILES / "board.json").read_text())["panels"]:
+        for panel in [row, *row.get("panels", [])]:
+            yield panel["title"], panel.get("description", "")
 
 
 # -- what pages, board, alerts and examples say can be said --
