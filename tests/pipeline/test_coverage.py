@@ -249,6 +249,11 @@ def test_whatever_happens_a_broker_is_right_or_not_trusted(
             check(kept, after, load)
 
 
+def test_a_restart_shortly_before_a_counter_would_have_wrapped_is_no_wrap() -> None:
+    kept = broker(Life(-34, [0.0]), Life(1, every(5, 5, 100)), load=1.0, shares=(0.7, 0.3))
+    assert all(check(kept, after, 1.0) for after in range(51, 100))
+
+
 @pytest.mark.parametrize("kind", ["counter", "gauge"])
 def test_one_sample_says_nothing_of_intervals(kind: str) -> None:
     row = {"policy": "p", "pod": POD, "signal": "cpu", "kind": kind, "part": "", "series": "0", "time": T, "value": 5.0}

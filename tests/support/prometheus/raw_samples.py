@@ -24,7 +24,7 @@ from trimtab_pipeline.prometheus.shard_reader import read_brokers
 from trimtab_pipeline.sources.pipeline import doubted_loads
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, Cycle
 from trimtab_pipeline.transform.reports import ShardReports
-from trimtab_pipeline.transform.snapshot import snapshot, targets
+from trimtab_pipeline.transform.snapshot import broker_state, snapshot, targets
 from trimtab_pipeline.transform.trust import judged
 from trimtab_strategies.model import ClusterLoad
 from trimtab_strategies.model.cluster_load import FloatArray
@@ -111,12 +111,24 @@ def believed(
 
     started: when their containers started (epoch s), if that is known.
     """
+    return looked(kept, settings, pods, at, started)[0]
+
+
+def looked(
+    kept: Kept,
+    settings: PrometheusSettings,
+    pods: Sequence[str],
+    at: float,
+    started: Sequence[float] = (),
+    last: pa.Table | None = None,
+) -> tuple[ClusterLoad, pa.Table]:
+    """As `believed`, with the `BROKER_STATE` after this look. last: the one before it."""
     request = ReadRequest.of(settings, at, [ShardRequest.of(settings, pods)], now=at)
-    *rows, last = read_brokers(request, 0, lambda promql, _: kept.answer(promql, at))
+    *rows, report_row = read_brokers(request, 0, lambda promql, _: kept.answer(promql, at))
     world = replace(topology({pod: pod for pod in pods}, {}), started=tuple(started))
-    asked = targets(world, [pods], BROKER_STATE.empty_table(), at)
-    report = json.loads(last["report"][0].as_py())
+    asked = targets(world, [pods], BROKER_STATE.empty_table() if last is None else last, 0.0)
+    report = json.loads(report_row["report"][0].as_py())
     told = {name: report[name] for name in ("apart", "unclear")}
     loads = judged(doubted_loads(pa.Table.from_batches(rows), asked, Cycle.of("", settings, at), **told))
     reports = ShardReports.of([pods], [report])
-    return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at, reports=reports)
+    return snapshot(loads, BUNDLE_LOAD.empty_table(), world, settings, at, reports=reports), broker_state(loads)

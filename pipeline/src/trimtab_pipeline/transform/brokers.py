@@ -43,7 +43,8 @@ def broker_loads(
     """
     ours = _Signals(signals, targets)
     known = _known(ours, targets)
-    known |= dict(zip(LIMITS, _limits(ours, targets, cycle).T, strict=True)) | {"age": _age(known, cycle.at)}
+    known |= dict(zip(LIMITS, _limits(ours, targets, cycle).T, strict=True))
+    known |= {"age": _age(known, cycle.at), "behind": _behind(ours, targets)}
     present: BoolArray = np.asarray(~np.isnan(ours.values(USAGE)).all(axis=1)) & np.array(answered)
     columns = {name: targets[name] for name in ("shard", "broker", "pod", "started", "chosen")}
     columns |= {name: nullable(column) for name, column in known.items()}
@@ -128,6 +129,19 @@ def _age(known: dict[str, FloatArray], at: float) -> FloatArray:
     resource_time, traffic_time = (known[name] for name in TIMES)
     oldest = np.fmin.reduce([known[name] for name in (*TIMES, *SAMPLED_TIME)])
     return masked(np.maximum(at - oldest, 0.0), ~np.isnan(resource_time) & ~np.isnan(traffic_time))
+
+
+def _behind(signals: _Signals, targets: pa.Table) -> FloatArray:
+    """(n,) seconds by which samples of usage are behind those of traffic now and in the last cycle; 0 if unsteady.
+
+    Traffic has the time of its scrape, usage often that of the kubelet. If usage keeps coming and is as late as before,
+    the kubelet's clock is behind. Usage that has stopped does not come, or gets later.
+    """
+    used, now = (signals.column(name) for name in TIMES)
+    used_before, before = (floats(targets, _LAST[name]) for name in TIMES)
+    late, late_before = now - used, before - used_before
+    steady = (used > used_before) & (np.abs(late - late_before) <= signals.column("cpu", "interval"))
+    return np.where(steady, np.fmax(np.fmin(late, late_before), 0.0), 0.0)
 
 
 def _coalesced(first: FloatArray, second: FloatArray | np.float64) -> FloatArray:

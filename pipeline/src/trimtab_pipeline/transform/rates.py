@@ -51,6 +51,7 @@ _JITTER = 1.05
 """Multiple of the window that a pair may last: one scrape is missing if they come twice in a window."""
 _PAIR = 2.0  # samples
 _WRAP = 2.0**32
+_FASTER = 1.5  # ratio of the highest rate of other pairs above which a fall of a counter of 32 bits is no wrap
 _WRAPS = 0.3
 """Ratio of the pairs: a counter that wraps in more of them may wrap more than once between samples."""
 _NETWORK = ("network_in", "network_out")
@@ -139,9 +140,11 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     order = np.lexsort((floats(points, "time"), keys.code))
     code, time, value = keys.code[order], floats(points, "time")[order], floats(points, "value")[order]
     each = _Groups(code)
-    value = _unwrapped(masked(value, np.isfinite(value)), each, np.isin(keys.texts("signal", code), _NETWORK))
-    step, gained = (np.diff(column, prepend=np.nan) for column in (time, value))
-    step[each.begin] = gained[each.begin] = np.nan
+    step = np.diff(time, prepend=np.nan)
+    step[each.begin] = np.nan
+    value = _unwrapped(masked(value, np.isfinite(value)), step, each, np.isin(keys.texts("signal", code), _NETWORK))
+    gained = np.diff(value, prepend=np.nan)
+    gained[each.begin] = np.nan
     newest, recent = each.high(time), time > cycle.at - cycle.window
     inside = time > (newest - cycle.window)[each.group]
     joined = step <= _JITTER * cycle.window
@@ -179,14 +182,19 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     return found
 
 
-def _unwrapped(value: FloatArray, each: _Groups, network: BoolArray) -> FloatArray:
-    """The values as if no counter of 32 bits had wrapped; NaN in a series that wraps too often."""
-    before = np.append(np.nan, value[:-1])
+def _unwrapped(value: FloatArray, step: FloatArray, each: _Groups, network: BoolArray) -> FloatArray:
+    """The values as if no counter of 32 bits had wrapped; NaN in a series that wraps too often.
+
+    A fall is a restart if a wrap would mean a much higher rate than that of all other pairs. step: seconds.
+    """
+    gained = np.diff(value, prepend=np.nan)
     small = (each.high(value) < _WRAP)[each.group] & network
-    wraps = small & (before > _WRAP / 2) & (value < before - _WRAP / 2)
+    wraps = small & (value - gained > _WRAP / 2) & (gained < -_WRAP / 2)
     wraps[each.begin] = False
     if not wraps.any():
         return value
+    rate = np.divide(gained, step, out=np.full(len(step), np.nan), where=(step > 0) & (gained >= 0))
+    wraps &= ~(gained + _WRAP > _FASTER * step * each.high(rate)[each.group])
     times = np.cumsum(wraps)
     often = each.sum(wraps) > np.maximum(_WRAPS * (each.end - each.begin), 1.0)
     found: FloatArray = value + _WRAP * (times - times[each.begin][each.group])

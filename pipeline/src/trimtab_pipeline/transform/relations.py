@@ -55,7 +55,7 @@ BROKER_LOAD = pa.schema(
         ("shard", pa.int32()),
         ("broker", pa.string()),
         *BROKER_STATE,
-        *_fields(pa.float64(), *LIMITS, *UNSURE, "still", "age", "started"),
+        *_fields(pa.float64(), *LIMITS, *UNSURE, "still", "age", "behind", "started"),
         *_fields(pa.bool_(), "answered", "present"),
         ("apart", pa.string()),
         ("unclear", pa.bool_()),
@@ -67,11 +67,13 @@ BROKER_LOAD = pa.schema(
 """A row per broker of a topology.
 
 ``still``: seconds for which its counter of CPU has not changed beyond what is usual, null if unknown. ``age``: seconds
-since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is
-unknown. ``started``, ``chosen``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``: whether
-any of its resources is measured. ``apart``: what is wrong with several series about its pod (`transform.copies`), or
-null. ``unclear``: whether its use of the network is unknown, because it is unclear which devices count. ``doubts``:
-codes of `trust`, the most important first. ``doubt``: the first of them that counts, null if the broker is trusted."""
+since its newest samples (since the oldest of them, if resources and traffic differ), null if a time is unknown.
+``behind``: seconds by which samples of usage steadily come later than those of traffic, because of the clock that gives
+them their times. ``started``, ``chosen``: as in `TARGETS`. ``answered``: whether its shard got an answer. ``present``:
+whether any of its resources is measured. ``apart``: what is wrong with several series about its pod
+(`transform.copies`), or null. ``unclear``: whether its use of the network is unknown, because it is unclear which
+devices count. ``doubts``: codes of `trust`, the most important first. ``doubt``: the first of them that counts, null if
+the broker is trusted."""
 
 BUNDLE_SUMS = pa.schema(
     [

@@ -13,10 +13,11 @@ import pyarrow.compute as pc
 from trimtab_pipeline.api import PrometheusSettings, Topology
 from trimtab_pipeline.columns import BROKER_STATE, INSIDE, LIMITED, LONG, SHORT, TRAFFIC, USAGE
 from trimtab_pipeline.transform.arrays import block, floats, nullable, positions
+from trimtab_pipeline.transform.notes import notes
 from trimtab_pipeline.transform.relations import BUNDLE_LOAD, DECLARED, LIMITS, POD_TIMES, TARGETS, Cycle
 from trimtab_pipeline.transform.reports import ShardReports
 from trimtab_pipeline.transform.topics import hottest
-from trimtab_pipeline.transform.trust import Drop, doubt_of, dropped, measured_resources, notes
+from trimtab_pipeline.transform.trust import Drop, doubt_of, dropped, measured_resources
 from trimtab_strategies.model import NO_TOPICS, Brokers, Bundles, ClusterLoad, DataQuality, Doubt, LimitOrigin, Topics
 from trimtab_strategies.model.cluster_load import BoolArray, FloatArray, IntArray
 

@@ -15,7 +15,7 @@ A broker is trusted when all of this holds. Only the first problem is reported, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -27,7 +27,7 @@ from trimtab_pipeline.columns import LIMITED, SAMPLED_COVER, SAMPLED_INTERVAL, S
 from trimtab_pipeline.transform.arrays import block, floats
 from trimtab_pipeline.transform.rates import ENOUGH
 from trimtab_pipeline.transform.relations import LIMITS, UNSURE, Cycle
-from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted, some
+from trimtab_strategies.model import RESOURCES, Doubt, Reason, counted
 from trimtab_strategies.model.cluster_load import CPU, MEMORY, NETWORK_IN, NETWORK_OUT, BoolArray, FloatArray
 
 _LATE = 1.5  # intervals of a resource's own samples after which they count as stopped
@@ -38,10 +38,7 @@ _MOST = 1.1  # ratio of an enforced limit that measured usage may reach, because
 _THROTTLED = 0.5  # ratio of throttled periods from which usage must be high, too
 _USED = 0.75  # ratio of the usage that throttling proves which must be measured
 _UNSURE = 0.025  # ratio of the limit by which estimates of usage may differ
-_NAMED = 3  # brokers that a note names
 _ABOVE = 1.0  # ratio of the limit above which usage is counted as `AboveLimit`
-_EARLY = ("partial", "shared_pod", "never", "gone", "time_unknown", "old", "apart", "ahead", "restarted", "resets")
-"""Doubts about a broker that make a note about its resets superfluous."""
 Row = Mapping[str, Any]
 
 
@@ -163,7 +160,7 @@ def _oddly_sampled(loads: pa.Table, cycle: Cycle) -> dict[str, BoolArray]:
 
 def _badly_covered(loads: pa.Table, column: int, cycle: Cycle) -> dict[str, BoolArray]:
     """Brokers whose samples of the resource `column` stopped, or cover too little of the window for a rate."""
-    age = np.maximum(cycle.at - floats(loads, SAMPLED_TIME[column]), 0.0)
+    age = np.maximum(cycle.at - floats(loads, SAMPLED_TIME[column]) - np.nan_to_num(floats(loads, "behind")), 0.0)
     bound = allowed_age(floats(loads, SAMPLED_INTERVAL[column]), cycle.window)
     covered = floats(loads, SAMPLED_COVER[column])
     name = USAGE[column]
@@ -229,45 +226,6 @@ def dropped(loads: pa.Table) -> Counter[str]:
     counts[Drop.ABOVE_LIMIT] += int((usage / np.where(limit > 0, limit, np.nan) > _ABOVE).sum())
     counts[Drop.DUPLICATE] += int((copies[copies > 1] - 1).sum())
     return +counts
-
-
-def notes(loads: pa.Table, cycle: Cycle) -> list[str]:
-    """Oddities of `relations.BROKER_LOAD` that do not make data doubtful."""
-    names, samples = loads["broker"].to_pylist(), floats(loads, "samples")
-    late = np.array([code not in _EARLY for code in loads["doubt"].to_pylist()], bool)
-    found = _note(
-        names,
-        (floats(loads, "resets") > 0) & late,
-        "counters were reset within the window of the rates, which take account of it",
-    )
-    if (np.nan_to_num(samples) < cycle.min_samples).all() and np.nan_to_num(samples).any():
-        found.append(_unreachable(float(np.nanmax(samples)), cycle))
-    return found + _note(
-        names,
-        (floats(loads, "copies") > 1) & loads["apart"].is_null().to_numpy(zero_copy_only=False),
-        "the same series exists more than once (two replicas of the server, or two scrape jobs); the newest counts",
-    )
-
-
-def _note(names: Sequence[str], rows: BoolArray, text: str) -> list[str]:
-    concerned = [names[row] for row in np.flatnonzero(rows).tolist()]
-    return [f"{some(concerned, _NAMED)}: {text}"] if concerned else []
-
-
-def _unreachable(most: float, cycle: Cycle) -> str:
-    """What to correct if no broker has enough samples in the window. most: the largest number that a broker has."""
-    least, window = f"{cycle.min_samples:g}", cycle.window
-    if most < 1:
-        return (
-            f"no broker has a whole sample of CPU in {window:g} s (the most is {most:g}), and a rate needs {least} "
-            "(trust.minSamples); correct the query of samples, which must count them"
-        )
-    whole = int(most)
-    return (
-        f"no broker has more than {counted(whole, 'sample')} of CPU in {window:g} s; if that lasts, they are scraped "
-        f"every {window / whole:.0f} s or so, and trust.minSamples {least} can't be met: lower it to 3/4 of window / "
-        "scrape interval, or widen the source's window"
-    )
 
 
 def _restarted(row: Row, cycle: Cycle) -> str:
