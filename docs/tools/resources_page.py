@@ -28,8 +28,8 @@ _ONE = {"at least 1 characters": "not empty", "at least 1 items": "not empty", "
 
 _PARAMETERS = "Parameters of "
 _OWN_PARAMETERS = (
-    "Write the [parameters](../strategies.md) of the strategy `Name` in the field `name` beside `type`. Those of other"
-    " strategies are refused."
+    "Write the [parameters](../strategies.md) of a strategy in the field of its name beside `type`, such as"
+    " `thresholdShedder`. Those of other strategies are refused."
 )
 
 _REFERENCE = {"name", "key"}

@@ -20,18 +20,13 @@ _SETTLED = "settled"
 def page() -> str:
     """docs/side-by-side.md."""
     every, story = _data()["runs"], _data()["story"]
-    recorded, quiet = _on(every, shared=True), _on(every, shared=False)
-    once = {name: runs for name, runs in every.items() if name not in SHORT_TITLES}
+    recorded = _on(every, shared=True)
     shares = [1 / (rank + 1) for rank in range(story["topics"])]
     return filled(
         "side-by-side.md",
         SHORT=_short(recorded),
         LEVEL=_level(recorded),
         COST=_cost(recorded),
-        QUIETLEVEL=_level(quiet),
-        QUIETCOST=_cost(quiet),
-        OTHERLEVEL=_level(once),
-        OTHERCOST=_cost(once),
         TOPICS=str(story["topics"]),
         RATE=f"{story['rate']:g}",
         HOTTEST=f"{story['rate'] / sum(shares):.0f}",

@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from doc_blocks import blocks, spans
-from trimtab_operator.cli.parser import VERBS
+from trimtab_operator.cli.parser import PLUGINS, VERBS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "backtest.md"
@@ -87,4 +88,4 @@ def test_a_command_inside_a_sentence_is_one_that_exists() -> None:
     verbs = [span.split()[1] for span in spans(PAGE) if span.startswith("trimtab ")]
 
     assert verbs
-    assert set(verbs) <= set(VERBS)
+    assert set(verbs) <= {*VERBS, *entry_points(group=PLUGINS).names}
