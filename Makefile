@@ -85,7 +85,7 @@ chart: setup helm ## the Helm chart: linted, rendered, put before a real API ser
 e2e: setup pulsar $(ARCHIVE) ## real Pulsar brokers under real clients, with each load manager (PULSAR=4.2.4 for others; PYTEST="-k word" for some)
 	@$(BIN)/pytest -m e2e -n 3 tests/e2e $(PYTEST)
 
-chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (docs/chaos.md)
+chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1 2 3", or fresh ones (tests/chaos/README.md)
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=$(SUPPORT) \
 		$(BIN)/python -m chaos_main
 

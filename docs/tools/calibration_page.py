@@ -49,7 +49,6 @@ def page() -> str:
         CONSTANTS=_constants(),
         AVERAGE=f"{real['load']:g}",
         MACHINE=str(real["machine_cores"]),
-        CONDITIONS=_conditions(),
         PREDICTIONS=_predictions(),
         RUNS=wrapped(" ".join(_run_of(name, run) for name, run in predictions()["runs"].items())),
     )
@@ -226,14 +225,3 @@ def _batching() -> Batching:
     given = scenario().realism.batching
     assert given is not None, "the scenario asks for it"
     return given
-
-
-def _conditions() -> str:
-    """The messages of the policy's condition Balanced while it waited and when it acted, each change once."""
-    rows, last = [], ""
-    for said in data()["real"]["conditions"]:
-        words = f"{said['reason']}: {said['message']}"
-        if said["type"] == "Balanced" and words != last:
-            rows.append((f"{said['at']:.0f}", said["status"], words.partition("; why:")[0].replace("|", "\\|")))
-            last = words
-    return table("second | Balanced | what it says", rows)

@@ -69,11 +69,13 @@ def _strategy(name: str, row: Row[Any], described: dict[str, str]) -> str:
     """A strategy's section. described: for each module that an earlier section describes, the link to that section."""
     kind = _kind_of(row)
     heading, module = _heading(kind, name), _module(row)
-    lines = [f"### {heading}\n", f"{row.summary}  \n`{row.original}`\n" if row.original else f"{row.summary}\n"]
+    teaching = _teaching(module)
+    original = row.original if row.original not in teaching else ""
+    lines = [f"### {heading}\n", f"{row.summary}  \n`{original}`\n" if original else f"{row.summary}\n"]
     if module in described:
         lines.append(f"Described under {described[module]}.\n")
     else:
-        lines.append(_as_written(_teaching(module), module))
+        lines.append(_as_written(teaching, module))
         described[module] = f"[{heading}](#{_anchor(kind, name)})"
     lines += [_parameters(name, row, described), _defects(row), _examples(name)]
     return "\n".join(part for part in lines if part)
@@ -183,4 +185,8 @@ def _defects(row: Row[Any]) -> str:
 def _examples(name: str) -> str:
     asked = re.compile(rf"\btype: {name}\b")
     files = [path.name for path in sorted((ROOT / "examples").glob("*.yaml")) if asked.search(path.read_text())]
-    return wrapped(f"Example: {', '.join(f'[{file}](../examples/{file})' for file in files)}.") + "\n" if files else ""
+    return (
+        wrapped(f"Examples: {', '.join(f'[{file[:2]}](../examples/{file})' for file in files)}.") + "\n"
+        if files
+        else ""
+    )

@@ -1,8 +1,7 @@
-"""The page about Trim: its pictures in words, one decision in numbers, its formulae and its parameters."""
+"""The page about Trim: its pictures in words, one decision in numbers, and its parameters."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -24,7 +23,7 @@ from trim_runs import (
 from trimtab_lab.simulation import named
 from trimtab_lab.simulation.compare import SEED
 from trimtab_lab.simulation.world import CORE
-from trimtab_strategies.shedding.trim import cause, model, plan, replay, scores
+from trimtab_strategies.shedding.trim import cause, plan, replay, scores
 from trimtab_strategies.shedding.trim.shedder import TrimParams
 
 EFFECTS: Mapping[str, tuple[str, str, str]] = {
@@ -38,15 +37,11 @@ EFFECTS: Mapping[str, tuple[str, str, str]] = {
 }
 """Unit of each parameter, and what happens when it is raised, and lowered."""
 
-FORMULAE = {"MODEL": model, "REPLAY": replay, "CAUSE": cause, "PLAN": plan}
-"""The modules whose formulae the page quotes."""
-
 
 def page() -> str:
     """docs/explanation/trim.md."""
     parts = {**_moved(), **_waited(), **_costs(), **_taken(), **_scored()}
-    quoted = {name: _quoted(module.__doc__ or "") for name, module in FORMULAE.items()}
-    return filled("explanation/trim.md", **parts, **_constants(), **quoted, PARAMETERS=_parameters())
+    return filled("explanation/trim.md", **parts, **_constants(), PARAMETERS=_parameters())
 
 
 def _constants() -> dict[str, str]:
@@ -182,14 +177,6 @@ def _decision(minute: Minute) -> Iterator[tuple[str, str]]:
     yield "price: what the moves must gain at least", f"{made.price:.0f} point-minutes"
     yield "moves", f"{len(made.moves)}"
     yield "clients that they disconnect", f"{100 * made.cut:.1f} %"
-
-
-def _quoted(docstring: str) -> str:
-    """The indented blocks of a docstring, as code."""
-    blocks = [block for block in docstring.split("\n\n") if block.startswith("    ")]
-    assert blocks
-    text = "\n".join(textwrap.dedent(block).rstrip() for block in blocks)
-    return f"```text\n{text}\n```"
 
 
 def _parameters() -> str:

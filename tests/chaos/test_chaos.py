@@ -1,6 +1,6 @@
 """A whole cluster with random faults for a quarter of a minute each: the invariants hold.
 
-`make chaos` does the same for any length of time. docs/chaos.md lists the faults and the invariants.
+`make chaos` does the same for any length of time. README.md lists the faults and the invariants.
 """
 
 from __future__ import annotations
