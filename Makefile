@@ -89,7 +89,7 @@ chaos: setup ## things break at random for CHAOS_SECONDS=600: rounds of SEEDS="1
 	@CHAOS_SECONDS="$(CHAOS_SECONDS)" SEEDS="$(SEEDS)" LOAD="$(LOAD)" ROUND="$(ROUND)" PYTHONPATH=$(SUPPORT) \
 		$(BIN)/python -m chaos_main
 
-model: $(STAMP) ## a million states of the protocol, explored with the code that runs (STATES=1000000; docs/explanation/protocol.md)
+model: $(STAMP) ## a million states of the protocol, explored with the code that runs (STATES=1000000; tests/model/README.md)
 	@PYTHONPATH=$(SUPPORT) $(BIN)/python -m model_main --states $(STATES)
 
 fuzz: $(STAMP) ## every reader of foreign input under a coverage-guided fuzzer, MINUTES=30 each (TARGET=lint for one; docs/security.md)

@@ -77,9 +77,11 @@ def _section(verb: str, parser: argparse.ArgumentParser, common: Collection[tupl
 
 
 def _described(text: str) -> Iterator[str]:
-    """Paragraphs as prose. Indented text below a line that ends with a colon becomes a block."""
+    """Paragraphs as prose. Indented text below a line that ends with a colon becomes a block; examples are left out."""
     for paragraph in re.split(r"\n\s*\n", text.strip()):
         first, _, rest = paragraph.partition("\n")
+        if first.lower() == "examples:":
+            continue
         indented = bool(rest) and all(line.startswith("  ") for line in rest.splitlines())
         if first.endswith(":") and indented:
             block = "\n".join(line[2:] for line in rest.splitlines())

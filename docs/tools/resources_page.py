@@ -92,12 +92,15 @@ def _half(name: str, schema: Schema) -> Iterator[str]:
         return
     yield f"## {name}\n\n{wrapped(_text(half))}\n"
     small = {key: field for key, field in half["properties"].items() if not _inside(field)}
-    yield _table({**half, "properties": small}, list(_rows(small, half)))
+    yield _table({**half, "properties": small}, list(_rows(small, half)), read_only=name == "status")
     for key, field in half["properties"].items():
         if _inside(field):
-            facts = _facts(field, required=key in half.get("required", ()))
+            facts = _facts(field, required=key in half.get("required", ())) if name == "spec" else ""
             yield f"### {name}.{key}\n\n{wrapped(facts + _text(field))}\n"
-            yield _table(field, list(_rows(_inside(field), _unwrapped(field))))
+            if key == "conditions":
+                yield "[What each says](reasons.md#conditions).\n"
+            else:
+                yield _table(field, list(_rows(_inside(field), _unwrapped(field))), read_only=name == "status")
 
 
 def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iterator[tuple[str, ...]]:
@@ -125,8 +128,11 @@ def _default(field: Schema) -> str:
     return f"`{_value(field['default'])}`" if _says(field.get("default")) else ""
 
 
-def _table(owner: Schema, rows: list[tuple[str, ...]]) -> str:
-    parts = [table("field | type | default | bound | what it is", rows) + "\n"] if rows else []
+def _table(owner: Schema, rows: list[tuple[str, ...]], *, read_only: bool) -> str:
+    """A table of fields and the rules across them. read_only: no defaults, no bounds but the values."""
+    head = "field | type | what it is" if read_only else "field | type | default | bound | what it is"
+    shown = [(row[0], row[3] if row[3].startswith("`") else row[1], row[-1]) for row in rows] if read_only else rows
+    parts = [table(head, shown) + "\n"] if rows else []
     if rules := sorted(set(_rules(owner))):
         parts.append("Rules:\n\n" + "\n".join(wrapped(f"- {rule}", "  ") for rule in rules) + "\n")
     return "\n".join(parts)
