@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 70_790,
+    "lines in */src": 70_780,
     "verbs": 29,
     "fields of BalancingPolicy.spec": 270,
     "bytes of README.md": 9_000,
@@ -40,7 +40,7 @@ def sizes() -> dict[str, int]:
     spec = yaml.safe_load(POLICY.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     added = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][PLUGINS]
     return {
-        "lines in */src": 70_790,
+        "lines in */src": sum(path.read_bytes().count(b"\n") for path in ROOT.glob("*/src/**/*.py")),
         "verbs": len({*verb_help({}), *added}),
         "fields of BalancingPolicy.spec": sum(1 for _ in fields(spec)),
         "bytes of README.md": (ROOT / "README.md").stat().st_size,

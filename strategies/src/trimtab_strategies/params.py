@@ -77,6 +77,7 @@ _UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15
 }
 """Factor of each suffix of a quantity."""
 
+_INT64 = 2**63
 _LONGEST = 32
 _SUFFIX = "([mkMGTPE]|[KMGTPE]i)?"
 AMOUNT = rf"^[0-9]+(\.[0-9]+)?{_SUFFIX}$"
@@ -95,8 +96,9 @@ def quantity(text: str) -> float:
 
 
 def _quantity_text(value: Any) -> Any:
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
-    return str(int(value)) if whole else value  # YAML's 1e3 is a floating-point number, and JSON's 1000 is the same
+    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _INT64
+    # YAML's 1e3 is a floating-point number, and JSON's 1000 is the same
+    return str(int(value)) if number and value == value // 1 else value
 
 
 def _checked(text: str) -> str:

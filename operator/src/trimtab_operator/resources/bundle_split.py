@@ -8,7 +8,17 @@ from typing import Annotated, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from trimtab_operator.resources.bundle import Hash32
-from trimtab_operator.resources.common import Conditions, Name, NameOrEmpty, Resource, Status, Timestamp, cel
+from trimtab_operator.resources.common import (
+    DISTINCT,
+    SET,
+    Conditions,
+    Name,
+    NameOrEmpty,
+    Resource,
+    Status,
+    Timestamp,
+    cel,
+)
 
 MOST_BOUNDARIES = 255
 """Maximum number of boundaries in one split."""
@@ -73,8 +83,9 @@ class BundleSplitSpec(Resource):
             Field(
                 min_length=1,
                 max_length=MOST_BOUNDARIES,
-                json_schema_extra={"x-kubernetes-list-type": "set", **cel(("self.isSorted()", _ASCENDING))},
+                json_schema_extra={**SET, **cel(("self.isSorted()", _ASCENDING))},
             ),
+            DISTINCT,
         ]
         | None
     ) = None

@@ -94,6 +94,20 @@ def cel(*rules: tuple[str, str] | tuple[str, str, str]) -> dict[str, Any]:
     return {"x-kubernetes-validations": [dict(zip(words, rule, strict=False)) for rule in rules]}
 
 
+def _distinct(items: Any) -> Any:
+    for k, item in enumerate(items):
+        if item in items[:k]:
+            raise ValueError(f'holds "{item}" twice: leave one out')
+    return items
+
+
+DISTINCT = AfterValidator(_distinct)
+"""Refuses a list with an item that occurs twice, as the API server does for `SET`."""
+
+SET: dict[str, Any] = {"x-kubernetes-list-type": "set"}
+"""``json_schema_extra`` of a list that is `DISTINCT`."""
+
+
 LONGEST = 168
 """Maximum length of a window in hours: one week."""
 
@@ -141,7 +155,7 @@ class Window(Resource):
 
     kind: WindowKind = WindowKind.ALLOW
     """`Allow`: the policy acts only within windows of this kind. `Deny`: it does not act within this window."""
-    days: Annotated[tuple[Day, ...], Field(max_length=7, json_schema_extra={"x-kubernetes-list-type": "set"})] = ()
+    days: Annotated[tuple[Day, ...], Field(max_length=7, json_schema_extra=SET), DISTINCT] = ()
     """Days on which the window begins: Mon, Tue, Wed, Thu, Fri, Sat, Sun. If absent, every day."""
     start: Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5)]
     """Time of day at which the window begins, such as 22:00, in `timeZone`. If clocks go forward and the time does not

@@ -25,7 +25,7 @@ from trimtab_operator.cli.lint.files import (
 )
 from trimtab_operator.cli.lint.object_rules import LintedObject, object_findings
 from trimtab_operator.cli.lint.rules import LintContext, LintedPolicy, policy_findings
-from trimtab_operator.cli.lint.schema import refusals, without_nulls
+from trimtab_operator.cli.lint.schema import as_stored, refusals
 from trimtab_operator.cli.tables import console
 from trimtab_operator.cli.url_option import add_url_option, allowed_urls
 from trimtab_operator.resources.common import GROUP
@@ -132,7 +132,7 @@ def _context(arguments: argparse.Namespace) -> LintContext:
 def _advised(data: dict[str, Any], context: LintContext) -> Iterator[Found]:
     if data["kind"] != "BalancingPolicy":
         return
-    raw = without_nulls(data["spec"])
+    raw = as_stored(data["spec"])
     spec = BalancingPolicySpec.model_validate_json(json.dumps(raw))
     yield from policy_findings(LintedPolicy(spec, raw, data["metadata"].get("namespace") or "", context))
 

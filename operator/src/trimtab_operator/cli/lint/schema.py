@@ -1,21 +1,21 @@
-"""Finds what the API server would refuse, from the CRD's schema and from the models' rules about several fields.
+"""Finds what the API server would refuse, with the models of the resources in pydantic's strict mode.
 
-This module walks the schema itself, because pydantic would accept "20" for 20. Each of the models' rules about several
-fields matches a CEL rule in the CRD. Tests compare both with a real API server.
+The models decide alone. The CRD's schema, which is rendered from them, only supplies words: descriptions, bounds, known
+names. Each of the models' rules about several fields matches a CEL rule in the CRD. Tests compare both with a real API
+server.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import chain, islice
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError, create_model
+from pydantic_core import ErrorDetails
 
 from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.lint.files import At, Document, Found, Level, spelt
@@ -34,6 +34,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_operator.resources.urls import safe_text
 from trimtab_strategies.model import some
+from trimtab_strategies.params import YamlModel
 
 Schema = Mapping[str, Any]
 
@@ -48,8 +49,11 @@ _MOST_FINDINGS = 200
 """Maximum number of findings in one object; a person starts with the first ones."""
 _TOO_LARGE = 2**63
 _LONGEST_TEXT = 4096
-"""Maximum number of characters of a text to compare with a pattern, if the schema has no bound."""
+"""Maximum number of characters of a text that is compared with the names of choices."""
 
+
+_SHARED = frozenset({"apiVersion", "kind", "metadata"})
+"""Fields of every object."""
 
 _PARAMETERS = "; its parameters belong in spec.source.prometheus.parameters"
 
@@ -64,7 +68,7 @@ def valid_manifest(document: Document) -> dict[str, Any]:
     if wrong := list(refusals(document.data)):
         errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
         raise CommandError(some(errors, 3, "; "))
-    valid: dict[str, Any] = without_nulls(document.data)
+    valid: dict[str, Any] = as_stored(document.data)
     return valid
 
 
@@ -82,34 +86,44 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
         yield from _of_kind(data, kind)
 
 
+@cache
+def _whole_object(kind: Kind) -> type[BaseModel]:
+    """The model of an object of `kind`, without the fields that all kinds share."""
+    fields: dict[str, Any] = {"spec": (kind.spec, ...), "status": (kind.status | None, None)}
+    return create_model(kind.kind, __base__=YamlModel, **fields)
+
+
 def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
+    yield from islice(chain(_metadata(data.get("metadata")), _invalid(data, kind)), _MOST_FINDINGS)
+
+
+def _invalid(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
+    """Errors in the fields of an object, and violations of the rules about several fields."""
     schema = _schemas()[kind.kind]
-    fields = {k: v for k, v in data.items() if k != "metadata"}
-    found = [*islice(chain(_metadata(data.get("metadata")), _walk(fields, schema, ())), _MOST_FINDINGS)]
-    yield from found
-    if not found:
-        yield from _across(data["spec"], kind)
-
-
-def _across(spec: Any, kind: Kind) -> Iterator[Found]:
-    """Violations of the rules about several fields, which are checked once every field is valid."""
+    given = as_stored({key: value for key, value in data.items() if key not in _SHARED}, schema)
     try:
-        kind.spec.model_validate_json(json.dumps(without_nulls(spec)))
+        # A value with a tag such as !!binary becomes a list, which is refused where a text belongs.
+        text = json.dumps(given, default=lambda tagged: [str(tagged)])
+        _whole_object(kind).model_validate_json(text, strict=True)
     except ValidationError as error:
-        for problem in error.errors():
-            text = problem["msg"].removeprefix("Value error, ")
-            yield _error(("spec", *_said(problem["loc"])), "rule", text)
+        for problem in error.errors(include_url=False):
+            yield _described(problem, schema)
 
 
-def _said(loc: tuple[int | str, ...]) -> At:
-    return tuple(step for step in loc if isinstance(step, int) or not step.startswith("function-"))
+def as_stored(value: Any, schema: Schema | None = None) -> Any:
+    """`value` as the API server stores it: no fields that are null, ``20`` for ``20.0``, no integers above 64 bits.
 
-
-def without_nulls(value: Any) -> Any:
-    """`value` as the API server stores it: without fields that are null."""
+    schema: that of the value. With it, only fields that it knows are left out.
+    """
     if isinstance(value, dict):
-        return {key: without_nulls(part) for key, part in value.items() if part is not None}
-    return [without_nulls(part) for part in value] if isinstance(value, list) else value
+        inside = {key: None if schema is None else _field(schema, (key,)) for key in value}
+        kept = {key: part for key, part in value.items() if part is not None or inside[key] == {}}
+        return {key: as_stored(part, inside[key]) for key, part in kept.items()}
+    if isinstance(value, list):
+        return [as_stored(part, None if schema is None else _field(schema, (0,))) for part in value]
+    if _whole(value):
+        return int(value)
+    return float(str(value)) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _metadata(meta: Any) -> Iterator[Found]:
@@ -136,46 +150,72 @@ def _metadata(meta: Any) -> Iterator[Found]:
                 yield _error((*at, part, key), "type", f"is {_quoted(value)}: write a string, in quotes")
 
 
-def _walk(value: Any, schema: Schema, at: At) -> Iterator[Found]:
-    """Errors in `value`, whose place is `at`."""
-    wrong = _wrong_type(value, schema)
-    if wrong:
-        yield _error(at, "type", wrong)
-        return
-    for word, check in _CHECKS.items():
-        if word in schema and _concerns(word, value, schema) and (text := check(value, schema)):
-            more = _PARAMETERS if at[-2:] == ("prometheus", "url") and "?" in value else ""
-            yield _error(at, word, f"{text}{more}")
-    if isinstance(value, dict):
-        yield from _fields(value, schema, at)
-    elif isinstance(value, list):
-        for k, item in enumerate(value):
-            yield from _walk(item, schema["items"], (*at, k))
+def _described(problem: ErrorDetails, schema: Schema) -> Found:
+    """An error of pydantic, with the value, the bound and what to write. schema: that of the object."""
+    at, field = problem["loc"], _field(schema, problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return _unknown(at, str(at[-1]), _field(schema, at[:-1]).get("properties", {}))
+    if problem["type"] == "missing":
+        what = field.get("description", "")
+        return _error(at[:-1], "missing", f"{spelt(at)} is missing{f': {what}' if what else ''}")
+    word, text = _violated(problem, field)
+    more = _PARAMETERS if at[-2:] == ("prometheus", "url") and word == "pattern" and "?" in problem["input"] else ""
+    return _error(at, word, f"{text}{more}")
 
 
-def _fields(value: Mapping[str, Any], schema: Schema, at: At) -> Iterator[Found]:
-    known, others = schema.get("properties", {}), schema.get("additionalProperties")
-    for name in schema.get("required", ()):
-        if value.get(name) is None:
-            what = known.get(name, {}).get("description", "")
-            yield _error(at, "missing", f"{spelt((*at, name))} is missing{f': {what}' if what else ''}")
-    for name, part in value.items():
-        field = known.get(name, others)
-        if field is not None:
-            yield from () if part is None else _walk(part, field, (*at, name))
-        elif at or name not in {"apiVersion", "kind"}:
-            yield _unknown((*at, name), name, known)
+def _violated(problem: ErrorDetails, schema: Schema) -> tuple[str, str]:
+    """The word of a field's schema that its value violates, and the text."""
+    value, kind = problem["input"], problem["type"]
+    if schema.get("x-kubernetes-int-or-string"):
+        return _wrong_amount(value, schema)
+    if kind in _BOUNDS:
+        word, text = _BOUNDS[kind]
+        size = len(value) if isinstance(value, (str, list, dict)) else 0
+        return word, text.format(value=value, size=size, **problem["ctx"])
+    if kind == "string_pattern_mismatch":
+        return "pattern", _pattern(value, schema)
+    if kind == "enum" and isinstance(value, str):
+        return "enum", _enum(value, schema)
+    if kind == "enum" or kind.endswith("_type"):
+        return "type", _wrong_type(value, schema)
+    return "rule", problem["msg"].removeprefix("Value error, ")
+
+
+def _field(schema: Schema, at: At) -> Schema:
+    """The schema of the value at `at`; empty if there is none."""
+    for step in at:
+        inside = schema.get("properties", {}).get(step, schema.get("additionalProperties", {}))
+        schema = schema.get("items", {}) if isinstance(step, int) else inside
+    return schema
+
+
+_BOUNDS: Mapping[str, tuple[str, str]] = {
+    "greater_than": ("minimum", "is {value:g}, but must be above {gt:.15g}"),
+    "greater_than_equal": ("minimum", "is {value:g}, but must be at least {ge:.15g}"),
+    "less_than": ("maximum", "is {value:g}, but must be below {lt:.15g}"),
+    "less_than_equal": ("maximum", "is {value:g}, but must be at most {le:.15g}"),
+    "string_too_short": ("minLength", "has {size} characters, but at least {min_length} are allowed"),
+    "string_too_long": ("maxLength", "has {size} characters, but at most {max_length} are allowed"),
+    "too_short": ("minItems", "has {size} entries, but at least {min_length} are allowed"),
+    "too_long": ("maxItems", "has {size} entries, but at most {max_length} are allowed"),
+}
+"""For an error of pydantic about a bound: the word of the schema, and the text."""
+
+
+def _wrong_amount(value: Any, schema: Schema) -> tuple[str, str]:
+    """The word of the schema that a quantity violates, and the text."""
+    if isinstance(value, str):
+        return "pattern", _pattern(value, schema)
+    if _whole(value):
+        return "minimum", f"is {value}, but must be at least {schema['minimum']}"
+    return "type", f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
 
 
 def _wrong_type(value: Any, schema: Schema) -> str:
-    if schema.get("x-kubernetes-int-or-string"):
-        well = isinstance(value, str) or _whole(value)
-        return "" if well else f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
     wanted = schema.get("type", "object")
     if wanted == "string" and isinstance(value, (bool, int, float)):
         return f"is {_quoted(value)}: write a string, in quotes{_like(value, schema)}"
-    is_it, words = _TYPES[wanted]
-    return "" if is_it(value) else f"is {_quoted(value)}: write {words}{_unquoted(value, wanted, schema)}"
+    return f"is {_quoted(value)}: write {_TYPES[wanted]}{_unquoted(value, wanted, schema)}"
 
 
 def _like(value: Any, schema: Schema) -> str:
@@ -198,47 +238,24 @@ def _unquoted(value: Any, wanted: str, schema: Schema) -> str:
     return ""
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _whole(value: Any) -> bool:
     """Whether the API server reads a value as a whole number, of 64 bits."""
-    return _number(value) and abs(value) < _TOO_LARGE and (isinstance(value, int) or value.is_integer())
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) < _TOO_LARGE and value == int(value)
 
 
-def _told(value: float) -> str:
-    """A number for a message, shortened if it is too large for floating point."""
-    return f"{value:g}" if abs(value) <= sys.float_info.max or value != value else _quoted(value)  # noqa: PLR0124  NaN
-
-
-_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "object": (lambda v: isinstance(v, dict), "a map of fields"),
-    "array": (lambda v: isinstance(v, list), "a list"),
-    "string": (lambda v: isinstance(v, str), "a string"),
-    "boolean": (lambda v: isinstance(v, bool), "true or false"),
-    "number": (_number, "a number"),
-    "integer": (_whole, "a whole number"),
+_TYPES: Mapping[str, str] = {
+    "object": "a map of fields",
+    "array": "a list",
+    "string": "a string",
+    "boolean": "true or false",
+    "number": "a number",
+    "integer": "a whole number",
 }
 
 
-def _minimum(value: Any, schema: Schema) -> str:
-    bound, above = schema["minimum"], schema.get("exclusiveMinimum", False)
-    well = value > bound if above else value >= bound
-    return "" if well else f"is {_told(value)}, but must be {'above' if above else 'at least'} {bound}"
-
-
-def _maximum(value: Any, schema: Schema) -> str:
-    bound, below = schema["maximum"], schema.get("exclusiveMaximum", False)
-    well = value < bound if below else value <= bound
-    return "" if well else f"is {_told(value)}, but must be {'below' if below else 'at most'} {bound}"
-
-
 def _enum(value: Any, schema: Schema) -> str:
-    choices = schema["enum"]
-    if value in choices:
-        return ""
-    text = str(value)[:_LONGEST_TEXT]
+    choices, text = schema["enum"], str(value)[:_LONGEST_TEXT]
     if meant := choice_meant(text, choices):
         return f"is {_quoted(value)}: write {meant}"
     near = difflib.get_close_matches(text[:_SHOWN], choices, 1)
@@ -247,60 +264,9 @@ def _enum(value: Any, schema: Schema) -> str:
 
 
 def _pattern(value: Any, schema: Schema) -> str:
-    if len(value) > schema.get("maxLength", _LONGEST_TEXT):
-        return "" if "maxLength" in schema else f"has {len(value)} characters, but at most {_LONGEST_TEXT} are read"
-    pattern = re.sub(r"\$$", r"\\Z", schema["pattern"])
-    if re.search(pattern, value, re.ASCII):
-        return ""
     if problem := form_problem(value, schema["pattern"]):
         return f"is {_quoted(safe_text(value) if is_url(schema['pattern']) else value)}: {problem}"
     return f"is {_quoted(value)}, but must match {schema['pattern']}"
-
-
-def _size(word: str, noun: str, *, most: bool) -> Callable[[Any, Schema], str]:
-    def check(value: Any, schema: Schema) -> str:
-        bound = schema[word]
-        if len(value) <= bound if most else len(value) >= bound:
-            return ""
-        return f"has {len(value)} {noun}, but {'at most' if most else 'at least'} {bound} are allowed"
-
-    return check
-
-
-def _twice(value: Any, schema: Schema) -> str:
-    if schema["x-kubernetes-list-type"] != "set" or not isinstance(value, list):
-        return ""
-    seen = set[str]()
-    for item in value:
-        text = json.dumps(item, sort_keys=True, default=str)
-        if text in seen:
-            return f"holds {_quoted(item)} twice: leave one out"
-        seen.add(text)
-    return ""
-
-
-def _concerns(word: str, value: Any, schema: Schema) -> bool:
-    """Whether a check applies to `value`.
-
-    If a field takes numbers and texts, `minimum` checks only numbers, and all other checks only texts.
-    """
-    both = schema.get("x-kubernetes-int-or-string", False)
-    return not both or (word == "minimum") == _number(value)
-
-
-_CHECKS: Mapping[str, Callable[[Any, Schema], str]] = {
-    "enum": _enum,
-    "pattern": _pattern,
-    "minimum": _minimum,
-    "maximum": _maximum,
-    "minLength": _size("minLength", "characters", most=False),
-    "maxLength": _size("maxLength", "characters", most=True),
-    "minItems": _size("minItems", "items", most=False),
-    "maxItems": _size("maxItems", "items", most=True),
-    "minProperties": _size("minProperties", "fields", most=False),
-    "maxProperties": _size("maxProperties", "fields", most=True),
-    "x-kubernetes-list-type": _twice,
-}
 
 
 def _unknown(at: At, name: str, known: Mapping[str, Any] | frozenset[str]) -> Found:
