@@ -19,7 +19,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Try": ("simulate", "demo"),
     "Look": ("status", "plan", "explain", "why-not", "observe", "history", "lint"),
     "Decide": ("approve", "refresh", "stop", "pause", "resume"),
-    "By hand": ("move", "rebalance", "apply-plan", "split", "drain", "undrain"),
+    "By hand": ("move", "split", "drain", "undrain"),
     "Come and go": ("migrate", "restore"),
     "Run": ("run",),
 }

@@ -73,7 +73,8 @@ def _approve(person: KubeRest, by: str | None, proposal: str = "3f9c01d2") -> No
 
 
 def _withdraw(person: KubeRest) -> None:
-    notes = dict.fromkeys(("trimtab.dev/rebalance", "trimtab.dev/proposal", "trimtab.dev/approved-by"))
+    names = ("rebalance", "proposal", "approved-by", "plan")
+    notes = dict.fromkeys(f"trimtab.dev/{name}" for name in names)
     person.patch(f"{POLICIES}/main", {"metadata": {"annotations": notes}})
 
 
@@ -119,6 +120,27 @@ def test_an_approval_that_waits_is_not_redirected_by_others(people: dict[str, Ku
     people["bob"].patch(f"{POLICIES}/main", {"spec": {"interval": "90s"}})
     with pytest.raises(KubeApiError, match="may not approve"):
         _approve(people["bob"], ALICE, proposal="00000000")
+    _withdraw(people["bob"])
+
+
+def test_a_plan_is_approved_with_the_same_right_and_exchanged_by_nobody(
+    people: dict[str, KubeRest], release_plane: ControlPlane
+) -> None:
+    def plan(person: str, text: str | None, **more: str | None) -> None:
+        notes = {"trimtab.dev/plan": text, **{f"trimtab.dev/{name.replace('_', '-')}": to for name, to in more.items()}}
+        people[person].patch(f"{POLICIES}/main", {"metadata": {"annotations": notes}})
+
+    with pytest.raises(KubeApiError, match=f"user {BOB} may not approve"):
+        plan("bob", "H4sI", rebalance="approve", approved_by=BOB)
+    with pytest.raises(KubeApiError, match="may not approve"):
+        plan("bob", "H4sI")  # laid down for the next approval of another user
+
+    plan("alice", "H4sI", rebalance="approve", approved_by=ALICE)
+    for text in ("AAAA", None):
+        with pytest.raises(KubeApiError, match="may not approve"):
+            plan("bob", text)
+    notes = {note for event in release_plane.audit_events() for note in (event.get("annotations") or {}).values()}
+    assert f"{ALICE} approves a plan" in notes
     _withdraw(people["bob"])
 
 

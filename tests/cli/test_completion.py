@@ -53,7 +53,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch) -> Candidates:
 
 
 def test_a_verb_is_completed_with_what_it_does(candidates: Candidates) -> None:
-    assert sorted(candidates("re")) == ["rebalance", "refresh", "restore", "resume"]
+    assert sorted(candidates("re")) == ["refresh", "restore", "resume"]
     assert set(candidates("")) >= {verb for verb, known in VERBS.items() if not known.hidden}
     assert "apply" not in candidates("")
     assert candidates("pau") == {"pause": VERBS["pause"].help}
@@ -74,14 +74,14 @@ def test_flags_before_the_verb_are_completed_and_do_not_hide_it(candidates: Cand
     assert list(candidates("-n", "messaging", "undr")) == ["undrain"]
     assert sorted(candidates("-n", "messaging", "explain", "")) == ["broker", "bundle"]
     assert list(candidates("--context", "c", "-A", "status", "--wat")) == ["--watch"]
-    assert list(candidates("help", "apply-")) == ["apply-plan"]
+    assert list(candidates("help", "appr")) == ["approve"]
 
 
 def test_files_are_completed_where_a_file_is_meant(candidates: Candidates, tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").touch()
     (tmp_path / "policies").mkdir()
     anywhere = [("lint",), ("plan", "-f"), ("plan", "-k"), ("plan", "--save"), ("status", "--kubeconfig")]
-    for words in [*anywhere, ("apply-plan",), ("--kubeconfig",)]:
+    for words in [*anywhere, ("approve", "-f"), ("--kubeconfig",)]:
         assert sorted(candidates(*words, f"{tmp_path}/pol")) == [f"{tmp_path}/policies/", f"{tmp_path}/policy.yaml"]
     assert list(candidates("drain", f"{tmp_path}/pol")) == []
 
@@ -114,7 +114,7 @@ def test_names_come_from_the_cluster(trimtab_crds: ControlPlane, kube_namespace:
         assert sorted(candidates(verb, *where, "")) == ["main"], verb
     assert sorted(candidates("drain", *where, "pulsar-broker-1")) == ["pulsar-broker-1"]
     assert sorted(candidates("move", *where, "")) == bundles
-    assert sorted(candidates(*where, "undrain", "")) == sorted(candidates("rebalance", *where, "--from", "")) == brokers
+    assert sorted(candidates(*where, "undrain", "")) == sorted(candidates("plan", *where, "--from", "")) == brokers
     assert sorted(candidates("move", *where, bundles[0], "")) == brokers
     assert sorted(candidates("move", *where, bundles[0], brokers[0], "")) == []
     assert sorted(candidates("explain", *where, "bundle", "")) == bundles

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.apiserver
 
 Verb = Callable[..., tuple[int, str, str]]
 
-GONE = dict.fromkeys(("trimtab.dev/proposal", "trimtab.dev/approved-by"))
+GONE = dict.fromkeys(("trimtab.dev/proposal", "trimtab.dev/approved-by", "trimtab.dev/plan"))
 """What a command without a proposal removes."""
 
 WRITES = {
@@ -24,6 +24,7 @@ WRITES = {
         "trimtab.dev/rebalance": "approve",
         "trimtab.dev/proposal": "3f9c01d2",
         "trimtab.dev/approved-by": "admin",
+        "trimtab.dev/plan": None,
     },
     "refresh main": {**GONE, "trimtab.dev/rebalance": "refresh"},
     "stop main": {**GONE, "trimtab.dev/rebalance": "stop"},

@@ -14,7 +14,7 @@ from trimtab_testbed.servers.processes import free_ports
 
 pytestmark = pytest.mark.slow
 
-MORE = dict.fromkeys(("plan", "apply-plan", "rebalance", "move", "observe", "run", "history"), "pyarrow")
+MORE = dict.fromkeys(("plan", "move", "observe", "run", "history"), "pyarrow")
 """Verbs that the plain installation lacks, and the first package that each looks for."""
 
 VERB_NAMES = sorted({*VERBS, *(point.name for point in entry_points(group=PLUGINS))})

@@ -22,7 +22,7 @@ from trimtab_testbed.servers.kube import ControlPlane
 Captured = pytest.CaptureFixture[str]
 
 BY_HAND = ("plan", "explain", "why-not", "approve", "refresh", "stop", "pause", "resume", "move", "split", "drain")
-BY_HAND += ("rebalance", "apply-plan", "undrain")
+BY_HAND += ("undrain",)
 WORDS = {
     "explain": ["broker", "b"],
     "why-not": ["b"],
@@ -30,8 +30,7 @@ WORDS = {
     "split": ["bundle"],
     "drain": ["broker"],
     "undrain": ["broker"],
-    "rebalance": ["--from", "broker"],
-    "apply-plan": ["file"],
+    "approve": ["policy"],
 }
 
 

@@ -1,4 +1,4 @@
-"""A saved plan on a live cluster: the brokers confirm its moves, beside an operator that only shows its own."""
+"""A saved plan on a live cluster: a person approves it, and the operator carries it out and undoes it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from small_cluster import SmallCluster, until
 pytestmark = [pytest.mark.apiserver, pytest.mark.prometheus, pytest.mark.spark]
 
 
-def test_a_saved_plan_is_carried_out_and_rolled_back_beside_the_operator(stage: SmallCluster, tmp_path: Path) -> None:
-    stage.apply_policy(mode="DryRun")
+def test_a_saved_plan_is_carried_out_by_the_operator_and_undone(stage: SmallCluster, tmp_path: Path) -> None:
+    stage.apply_policy(mode="Approve", limits={"maxMovesInFlight": 2})
     until("a proposal", lambda: stage.status().get("proposal", {}).get("moves"), within=120)
     before = stage.owners()
 
@@ -26,17 +26,17 @@ def test_a_saved_plan_is_carried_out_and_rolled_back_beside_the_operator(stage: 
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    trimtab("plan", "policy", "--save", "plan.yaml")
+    trimtab("plan", "policy", "--from", "pulsar-broker-0", "--save", "plan.yaml")
     planned = yaml.safe_load((tmp_path / "plan.yaml").read_text())["moves"]
     assert planned
     assert {move["source"] for move in planned} == {"pulsar-broker-0"}
 
-    trimtab("apply-plan", "plan.yaml", "--save-rollback", "back.yaml")
+    assert f"{len(planned)} of {len(planned)} landed" in trimtab("approve", "-f", "plan.yaml", "--wait")
     moved = {name for name, owner in stage.owners().items() if owner != before[name]}
     assert len(moved) == len(planned)
     assert "pulsar-broker-0" not in {stage.owners()[name] for name in moved}
     found = stage.world.bundles()
-    assert all("assignment" not in found[name]["spec"] for name in moved), "no policy claims them"
+    assert {found[name]["spec"]["assignment"]["reason"] for name in moved} == {"Approved"}
 
-    trimtab("apply-plan", "back.yaml")
+    trimtab("approve", "-f", "plan.yaml", "--undo", "--wait")
     assert stage.owners() == before

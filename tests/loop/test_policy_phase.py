@@ -28,6 +28,7 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
     "unknown brokers": ({"unknown_brokers": "why"}, Action.REFUSE, Reason.UNKNOWN_BROKER),
     "dry run": ({"mode": Mode.DRY_RUN}, Action.SHOW, Reason.DRY_RUN),
     "approve": ({"mode": Mode.APPROVE}, Action.SHOW, Reason.NOT_APPROVED),
+    "approved plan": ({"approved": True}, Action.DRAIN, Reason.IN_FLIGHT),
     "stood down": ({"contested": "why"}, Action.DRAIN, Reason.COMPETING_BALANCER),
     "unreachable": ({"unreachable": "why"}, Action.DRAIN, Reason.SOURCE_UNAVAILABLE),
     "two balancers": ({"own_balancer": "why"}, Action.DRAIN, Reason.PULSAR_BALANCER_ACTIVE),
@@ -36,7 +37,7 @@ HOLDS: dict[str, tuple[dict[str, Any], Action, Reason | None]] = {
 }
 """By name of each phase: facts that bring it about, and what then happens."""
 
-OWN_TEXT = {"paused", "dry run", "approve"}
+OWN_TEXT = {"paused", "dry run", "approve", "approved plan"}
 """Phases whose detail is the same for every policy."""
 
 

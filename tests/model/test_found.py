@@ -15,8 +15,8 @@ BEGUN = (
     f"{ME}: gets balancingpolicies/main",
     f"{ME}: writes the spec of trimtab-proposal-main ()",
     (
-        f"{ME}: writes the spec of main (annotations={{'trimtab.dev/approved-by': None, 'trimtab.dev/proposal': None, "
-        "'trimtab.dev/rebalance': None})"
+        f"{ME}: writes the spec of main (annotations={{'trimtab.dev/approved-by': None, 'trimtab.dev/plan': None, "
+        "'trimtab.dev/proposal': None, 'trimtab.dev/rebalance': None})"
     ),
 )
 FIRST = f"{ME}: writes the spec of {LOW} (owner=y, reason=Overloaded)"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from trimtab_operator.proposals.states import COMMANDS, REFUSALS, TRANSITIONS, Event, after, may
+from trimtab_operator.proposals.states import APPROVALS, COMMANDS, REFUSALS, TRANSITIONS, Event, after, may
 from trimtab_operator.resources.policy_status import ProposalState as State
 
 EVERY = list(itertools.product(State, Event))
-ASKED = frozenset(COMMANDS.values())
+ASKED = APPROVALS.union(COMMANDS.values())
 PAGE = Path(__file__).parents[2] / "docs" / "proposals.md"
 MEANINGS = PAGE.read_text().split("| state | means |\n")[1].split("\n\n")[0]
 
@@ -48,12 +48,13 @@ def test_only_what_is_in_the_table_is_refused_by_name() -> None:
     assert refused == {(s, e) for s, e in EVERY if e in ASKED and not may(s, e)}
 
 
-def test_nothing_is_carried_out_but_what_was_shown_and_approved() -> None:
+def test_nothing_is_carried_out_but_what_was_approved() -> None:
     ways = {
         (state, event) for state, to in TRANSITIONS.items() for event, end in to.items() if end is State.REBALANCING
     }
 
-    assert ways == {(State.PROPOSAL_READY, Event.APPROVE), (State.REBALANCING, Event.APPROVE)}
+    plans = {(state, Event.CARRY_OUT) for state in State if state is not State.REBALANCING}
+    assert ways == {(State.PROPOSAL_READY, Event.APPROVE), (State.REBALANCING, Event.APPROVE), *plans}
 
 
 @pytest.mark.parametrize("state", State)
@@ -61,7 +62,7 @@ def test_stop_leads_to_stopped_from_everywhere(state: State) -> None:
     assert after(state, Event.STOP) is State.STOPPED
 
 
-@pytest.mark.parametrize(("state", "event"), [(s, e) for s, e in EVERY if e in ASKED and may(s, e)])
+@pytest.mark.parametrize(("state", "event"), [(s, e) for s, e in EVERY if e in COMMANDS.values() and may(s, e)])
 def test_a_command_that_is_taken_twice_does_nothing_more(state: State, event: Event) -> None:
     once = after(state, event)
 

@@ -27,6 +27,7 @@ from trimtab_operator.cli.common import CommandError
 from trimtab_operator.cli.lint.command import Checking
 from trimtab_operator.cli.lint.files import UnreadableError, documents_of
 from trimtab_operator.cli.lint.rules import LintContext
+from trimtab_operator.proposals.saved_plan import InvalidPlanError, received
 from trimtab_operator.resources.urls import SERVICES_ALONE
 from trimtab_operator.state.settings import InvalidPolicyError, Settings
 from trimtab_pipeline.api import ForeignFileError
@@ -74,12 +75,13 @@ def _manifests() -> tuple[bytes, ...]:
 
 
 def read_saved_plan(data: bytes) -> None:
-    """A saved plan, as `trimtab apply-plan` reads it."""
+    """A saved plan, as `trimtab approve -f` reads it, and the operator then."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         file = Path(folder, _text(data)[0])
         file.write_bytes(data)
         plan = read_plan(str(file))
-        plan.reversed.model_dump(mode="json")
+        assert received(plan.sent) == plan
+        assert received(plan.undone.sent)
 
 
 def _plans() -> list[bytes]:
@@ -183,7 +185,7 @@ _seeds: Callable[[], Sequence[bytes]] = _manifests
 TARGETS = (
     Target("lint", read_lint, (UnreadableError,), _seeds),
     Target("policy", read_policy, (*MANIFEST, InvalidPolicyError), _seeds),
-    Target("plan", read_saved_plan, (CommandError,), _plans),
+    Target("plan", read_saved_plan, (CommandError, InvalidPlanError), _plans),
     Target(
         "scenario",
         read_scenario,

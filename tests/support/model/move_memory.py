@@ -24,8 +24,9 @@ from trimtab_strategies.model import RESOURCES, HeldBack, Move, Reason
 
 
 class Kept(NamedTuple):
-    """The memory of an `Approver`: its standing, and the progress of its execution."""
+    """The memory of an `Approver`: its standing, and the progress of its execution. proposal: id of the kept one."""
 
+    proposal: str
     state: str
     message: str
     waits: bool
@@ -63,12 +64,15 @@ def stored(what: Proposal) -> dict[str, Any]:
 _PROPOSALS: dict[str, Proposal] = {}
 
 
-def approver_with(cluster: ClusterState, publisher: StatusPublisher, kept: Kept | None) -> Approver:
-    """An approver that remembers `kept`; with None, the approver of a process that has just started."""
+def approver_with(cluster: ClusterState, publisher: StatusPublisher, kept: Kept | None, mode: Mode) -> Approver:
+    """An approver that remembers `kept`; with None, the approver of a process that has just started.
+
+    mode: the policy's.
+    """
     approver = Approver(cluster, "main", "policy", publisher)
     if kept is None:
         return approver
-    what = _PROPOSALS["12345678"]
+    what = _PROPOSALS[kept.proposal]
     execution = None
     if kept.marks:
         failures = {row: HeldBack(what.names[row], Reason(reason), text) for row, reason, text in kept.failures}
@@ -77,7 +81,7 @@ def approver_with(cluster: ClusterState, publisher: StatusPublisher, kept: Kept 
         execution._open = dict(kept.open)
     approver._standing = Standing(ProposalState(kept.state), kept.message, what if kept.waits else None, execution)
     approver._store.stored, approver._store._version = approver._standing, kept.version
-    approver._mode = Mode.APPROVE
+    approver._mode = mode
     approver._generation = approver._reported_generation = 1
     approver._unreported = kept.unreported
     if execution is not None and execution.finished is None:
@@ -92,7 +96,8 @@ def kept_of(approver: Approver) -> Kept | None:
     if (standing := approver._standing) is None or standing.kept is None:
         return None
     _PROPOSALS[standing.kept.id] = standing.kept
-    basic = Kept(str(standing.state), standing.message, standing.proposal is not None, approver._store._version)
+    waits = standing.proposal is not None
+    basic = Kept(standing.kept.id, str(standing.state), standing.message, waits, approver._store._version)
     if (execution := standing.execution) is None:
         return basic
     failures = tuple((row, str(why.reason), why.detail) for row, why in sorted(execution.failures.items()))

@@ -26,8 +26,10 @@ from trimtab_operator.actuators import DeclarativeActuator
 from trimtab_operator.kube.errors import ApiError
 from trimtab_operator.kube.naming import BUDGET, bundle_name
 from trimtab_operator.kube.records import WITHDRAWN
+from trimtab_operator.proposals.saved_plan import MovePlan, SavedMove
 from trimtab_operator.reconcile.bundles import BundleReconciler
-from trimtab_operator.resources.policy_status import REBALANCE_ANNOTATION
+from trimtab_operator.resources.policy import Mode
+from trimtab_operator.resources.policy_status import PLAN_ANNOTATION, REBALANCE_ANNOTATION
 from trimtab_operator.splits.steps import owner_of, owner_pending
 from trimtab_operator.state.budget_prices import Prices
 from trimtab_operator.state.settings import PolicyRun, Settings
@@ -47,13 +49,15 @@ SLOTS = (
 L, H, P, C, A = range(5)
 MODELLED = frozenset({"bundles", "balancingpolicies", "configmaps"})
 RULES = {
-    "mode": "Approve",
+    "mode": Mode.APPROVE,
     "limits": {"maxMovesInFlight": 1, "maxLostBrokersPercent": 50, "moveTimeout": "60s", "lostAfter": "30s"},
 }
 BUDGETED = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"movesInFlight": 1}}  # type: ignore[dict-item]
 """One pending move at a time by a disruption budget: both bundles are in one namespace."""
 HOURLY = {**RULES, "limits": {**RULES["limits"], "maxMovesInFlight": 2}, "budget": {"connectionsPercentPerHour": 60}}  # type: ignore[dict-item]
 """Each move disconnects half of the clients, so one move an hour is allowed. In the model the hour never ends."""
+PLANNED = {**RULES, "mode": Mode.AUTO}
+"""The person has approved a saved plan of the two moves, in mode Auto. A proposal is left from mode Approve."""
 OVER = frozenset({"Ready", "NotReady", "Stopped", "PendingProposal"})
 MOVES = ((LOW, f"t/n/{EDGES[0]}_{EDGES[1]}", "x", "y"), (HIGH, f"t/n/{EDGES[1]}_{EDGES[2]}", "x", "z"))
 """The proposal: bundle object, bundle, source, destination."""
@@ -120,7 +124,7 @@ class MoveWorld:
         cluster, run, publisher = self._run(api, epoch, views, (ready, False, False))
         raw = self.objects[views[P]]
         run = replace(run, settings=Settings.of(raw))
-        approver = approver_with(cluster, publisher, kept)
+        approver = approver_with(cluster, publisher, kept, run.settings.mode)
         try:
             await approver.attend(run, raw)
         except ApiError:  # the loop logs it, and the next round starts again
@@ -130,12 +134,16 @@ class MoveWorld:
     # -- the model --
 
     def initial(self) -> State:
-        """Two bundles on x, and a person who has just approved a proposal that moves both."""
+        """Two bundles on x, and a person who has just approved a proposal or a plan that moves both."""
         low, high = (
             self.objects.number(bundle(name, *edges, "x")) for name, edges in ((LOW, EDGES[:2]), (HIGH, EDGES[1:]))
         )
         rules = policy(**self._rules)
         rules["metadata"]["annotations"] = {REBALANCE_ANNOTATION: "approve"}
+        if self._rules is PLANNED:
+            saved = tuple(SavedMove(bundle=name, source=source, destination=to) for name, _, source, to in MOVES)
+            plan = MovePlan(kind="MovePlan", namespace="ns", policy="main", moves=saved)
+            rules["metadata"]["annotations"][PLAN_ANNOTATION] = plan.sent
         slots = (low, high, self.objects.number(rules), self.objects.number(stored(proposal(MOVES))), 0)
         brokers = (BrokerState(up=True, serves=frozenset({L, H})), BrokerState(up=True), BrokerState(up=True))
         views = (*slots[:C], 0, 0)
@@ -278,5 +286,6 @@ def _by_person(raw: Raw) -> bool:
 def _balancing(raw: Raw) -> bool:
     """Whether the policy's move of a bundle is pending."""
     assignment = raw["spec"].get("assignment") or {}
-    ours = assignment.get("owner") == raw["spec"].get("owner") and assignment.get("reason") == "Overloaded"
-    return ours and owner_pending(raw)
+    if assignment.get("reason") not in {"Overloaded", "Approved"}:
+        return False
+    return assignment.get("owner") == raw["spec"].get("owner") and owner_pending(raw)

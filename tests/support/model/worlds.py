@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from election_world import Budgets, ElectionWorld
 from explorer import Model
 from kube_world import Left
-from move_world import BUDGETED, HOURLY, MoveWorld
+from move_world import BUDGETED, HOURLY, PLANNED, MoveWorld
 from own_balancer_world import OwnBalancerWorld
 from pulsar_split_world import PulsarSplitWorld
 from split_world import SplitWorld
@@ -76,6 +76,12 @@ def hourly_moves(faults: int = 0, takeovers: int = 0, *, lag: bool = True) -> Bu
     return _world("moves in a budget per hour", left, lambda: MoveWorld(left, HOURLY))
 
 
+def planned_moves(faults: int = 0, takeovers: int = 0, acts: int = 0, *, lag: bool = True) -> BudgetedWorld:
+    """A saved plan of two moves, one at a time, in mode Auto."""
+    left = Left(faults, takeovers, 0, acts, lag)
+    return _world("moves of a plan", left, lambda: MoveWorld(left, PLANNED))
+
+
 def own_balancer(faults: int = 0, takeovers: int = 0, acts: int = 0) -> BudgetedWorld:
     """Pulsar's own balancer."""
     left = Left(faults, takeovers, 0, acts)
@@ -106,6 +112,7 @@ def election(faults: int = 0, acts: int = 0, *, begun: bool = False) -> Budgeted
 CLOSED = (
     moves(lag=False),
     hourly_moves(lag=False),
+    planned_moves(lag=False),
     splits(lag=False),
     pulsar_splits(lag=False),
     pulsar_splits(lag=False, manager=LoadManager.MODULAR),
@@ -122,6 +129,9 @@ CLOSED_WITH_FAULTS = (
     moves(acts=1, lag=False),
     budgeted_moves(faults=1, lag=False),
     hourly_moves(faults=1, lag=False),
+    planned_moves(faults=1, lag=False),
+    planned_moves(takeovers=1, lag=False),
+    planned_moves(acts=1, lag=False),
     splits(faults=1, lag=False),
     unloads(acts=3, lag=False, person=False),
 )

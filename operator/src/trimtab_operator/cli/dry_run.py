@@ -7,14 +7,14 @@ A verb runs the same code with and without a dry run. A dry run only uses anothe
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 
 from trimtab_operator.cli.cluster import asked, asked_by
-from trimtab_operator.cli.common import FINDING, FINE, is_data, print_data
+from trimtab_operator.cli.common import FINE, is_data, print_data
 from trimtab_operator.kube.client import Api, ResourceRef
 
 T = TypeVar("T")
@@ -80,27 +80,14 @@ class CheckedDraftApi(DraftApi):
 _CLIENTS: Mapping[str, type[DraftApi]] = {client.how: client for client in (DraftApi, CheckedDraftApi)}
 
 
-class RefusedWrite(Protocol):
-    """A requested write that would be refused."""
-
-    @property
-    def line(self) -> str:
-        """What is refused, and why."""
-
-    def as_data(self) -> dict[str, Any]:
-        """Plain data."""
-
-
 def wrote(
     arguments: argparse.Namespace,
     write: Callable[[Api], Awaitable[T]],
     tell: Callable[[Api, T], Awaitable[int]],
-    refused: Callable[[], Sequence[RefusedWrite]] = tuple,
 ) -> int:
     """Run `write`, then `tell` with its result, and return the exit code. `tell` may wait for the operator's answer.
 
-    With ``--dry-run``, show the writes instead of making them, and then what `refused` returns. Raises what `asked`
-    raises.
+    With ``--dry-run``, show the writes instead of making them. Raises what `asked` raises.
     """
     client = _CLIENTS.get(arguments.dry_run)
 
@@ -109,18 +96,15 @@ def wrote(
 
     async def drafted(api: DraftApi) -> int:
         await write(api)
-        refusals = refused()
-        _show(api, refusals, arguments.output)
-        return FINDING if refusals else FINE
+        _show(api, arguments.output)
+        return FINE
 
     return asked(arguments, whole) if client is None else asked_by(client, arguments, drafted)
 
 
-def _show(api: DraftApi, refusals: Sequence[RefusedWrite], output: str) -> None:
+def _show(api: DraftApi, output: str) -> None:
     if is_data(output):
-        writes, others = ([one.as_data() for one in found] for found in (api.drafts, refusals))
-        print_data({"dryRun": api.how, "writes": writes, **({"refused": others} if others else {})}, output)
+        print_data({"dryRun": api.how, "writes": [draft.as_data() for draft in api.drafts]}, output)
         return
     texts = [draft.text for draft in api.drafts] or ["nothing would be written"]
-    texts += [refusal.line for refusal in refusals]
     print(f"dry run ({api.how}): " + "\n".join(texts))

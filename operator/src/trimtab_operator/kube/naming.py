@@ -53,6 +53,11 @@ def parse_pulsar_bundle(text: str) -> tuple[str, str, str, str]:
     return match["tenant"], match["name"], match["lower"], match["upper"]
 
 
+def object_name(bundle: str) -> str:
+    """Name of the Bundle object. bundle: this name, or the name in Pulsar. Raises ValueError for anything else."""
+    return bundle_name(*parse_pulsar_bundle(bundle)) if "/" in bundle else bundle
+
+
 def topic_namespace_name(tenant: str, name: str, *, hashed: bool = False) -> str:
     """Name of the TopicNamespace object that Trimtab creates for ``tenant/name``.
 

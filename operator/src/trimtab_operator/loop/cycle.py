@@ -6,7 +6,7 @@ The path of one sample, from Prometheus to a confirmed owner:
 |---|---|---|
 | observe | it becomes a row of the `ClusterLoad`, with traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
-| gate | mode, competing balancer, Pulsar's own balancer and windows say how the plan is applied | `gates` |
+| gate | mode, approved plan, other balancers and windows say how the plan is applied | `gates` |
 | | disruption budgets say which moves of the plan may be made now | `state.admission` |
 | apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
 | confirm | the write is counted; later reconciles follow the pending move (see below) | `confirmation` |
@@ -105,7 +105,7 @@ class CycleRunner:
         if not self.still_asks(run.settings):
             log.info("policy %s changed while its cluster was measured: deciding again", run.settings.name)
             return False
-        plan, passed = decision.plan, gate(self.cluster, run)
+        plan, passed = decision.plan, gate(self.cluster, run, approved=self.approver.under_way)
         applied = await self._apply(plan, snapshot, passed, run, watch)
         result, proposal = self._result(run, snapshot, decision, applied, watch)
         state = await self._confirm(run, decision, result, now, count=not early or not plan.empty)

@@ -5,12 +5,12 @@
 | the load source can't measure | `unmeasurable` |
 | the guard refused the whole plan | `refused_by_guard` |
 | reports of refusals | `RefusalReporter`: immediately if the reason is new, else once in `REMIND` seconds |
-| mode, competing balancer, Pulsar's own balancer, windows | `gate`, by the last rows of `policy_phase.TABLE` |
+| mode, approved plan, other balancers, windows | `gate`, by the last rows of `policy_phase.TABLE` |
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import Actuator, DryRunActuator, WriteResult
 from trimtab_operator.kube.records import BundleRecord
@@ -85,9 +85,9 @@ class DrainsOnly:
         return await self.otherwise.request_split(bundle, split)
 
 
-def gate(cluster: ClusterState, run: PolicyRun) -> Gate:
-    """How the plan of this cycle is applied."""
-    phase = phase_of(facts_of(cluster, run.settings, run.state), GATES)
+def gate(cluster: ClusterState, run: PolicyRun, *, approved: bool = False) -> Gate:
+    """How the plan of this cycle is applied. approved: whether an approved plan is being carried out."""
+    phase = phase_of(replace(facts_of(cluster, run.settings, run.state), approved=approved), GATES)
     if phase.held is None:
         return Gate(run.actuator)
     shown = DryRunActuator(phase.held.reason)

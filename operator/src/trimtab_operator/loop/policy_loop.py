@@ -20,6 +20,7 @@ What a reconcile does depends on the phase of the policy. The first row whose co
 | unknown brokers | spec.brokers.names has a name without a Broker | confirm; report | UnknownBroker |
 | dry run | mode DryRun | confirm; cycle that shows its plan | DryRun |
 | approve | mode Approve | confirm; cycle that offers its plan as a proposal | NotApproved |
+| approved plan | an approved plan is being carried out | confirm; cycle that applies drains only | InFlight |
 | stood down | a competing balancer undid too many moves | confirm; cycle that applies drains only | CompetingBalancer |
 | unreachable | Pulsar does not answer | confirm; cycle that applies drains only | SourceUnavailable |
 | two balancers | Pulsar's own balancer is active | confirm; cycle that applies drains only | PulsarBalancerActive |

@@ -49,7 +49,8 @@ class PolicyFacts:
 
     ran: whether the policy ran with valid settings before. refused_url, cut_off: why there is no Broker, if the
     connection to the policy's servers is the cause. discovering: no broker is ready, and discovery may still find one.
-    due: whether the next cycle is due. warm: whether the load sources are ready.
+    due: whether the next cycle is due. warm: whether the load sources are ready. approved: whether an approved plan is
+    being carried out.
     """
 
     invalid: str = ""
@@ -66,6 +67,7 @@ class PolicyFacts:
     paused: bool = False
     unknown_brokers: str = ""
     mode: Mode = Mode.AUTO
+    approved: bool = False
     contested: str = ""
     unreachable: str = ""
     own_balancer: str = ""
@@ -93,6 +95,7 @@ class PolicyPhase:
 
 _PAUSED = "spec.paused or the annotation trimtab.dev/paused is true"
 _NOT_APPROVED = "spec.mode is Approve: a person approves each proposal"
+_APPROVED = "an approved plan is being carried out"
 _DRY_RUN = "spec.mode is DryRun"
 
 REFUSALS = (
@@ -115,6 +118,7 @@ REFUSALS = (
 GATES = (
     PhaseRow("dry run", lambda f: _DRY_RUN if f.mode is Mode.DRY_RUN else "", Action.SHOW, Reason.DRY_RUN),
     PhaseRow("approve", lambda f: _NOT_APPROVED if f.mode is Mode.APPROVE else "", Action.SHOW, Reason.NOT_APPROVED),
+    PhaseRow("approved plan", lambda f: _APPROVED if f.approved else "", Action.DRAIN, Reason.IN_FLIGHT),
     PhaseRow("stood down", lambda f: f.contested, Action.DRAIN, Reason.COMPETING_BALANCER),
     PhaseRow("unreachable", lambda f: f.unreachable, Action.DRAIN, Reason.SOURCE_UNAVAILABLE),
     PhaseRow("two balancers", lambda f: f.own_balancer, Action.DRAIN, Reason.PULSAR_BALANCER_ACTIVE),

@@ -19,12 +19,11 @@ from trimtab_operator.loop.gates import Gate, gate, refused_by_guard
 from trimtab_operator.loop.policy_phase import REFUSED, facts_of, phase_of
 from trimtab_operator.observe.load_source import SourceProvider
 from trimtab_operator.observe.snapshot import Snapshot, observe
-from trimtab_operator.proposals.executor import ValidationContext, obstacle
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.policies import Claim
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings, claim_of
 from trimtab_operator.state.strategy_state import PolicyStateStore
-from trimtab_strategies.model import ClusterLoad, HeldBack, Move, Plan
+from trimtab_strategies.model import ClusterLoad, HeldBack, Plan
 from trimtab_strategies.protocols import Shedder
 
 SYNC_WITHIN = 60.0
@@ -70,22 +69,6 @@ def _shedding_by(shedder: Shedder | None, run: PolicyRun) -> PolicyRun:
         return run
     pair = replace(run.settings.pair, shedder=shedder, splitter=None)
     return replace(run, settings=replace(run.settings, pair=pair))
-
-
-async def obstacles(cluster: ClusterState, policy: Mapping[str, Any], moves: Mapping[str, Move]) -> dict[str, HeldBack]:
-    """The moves that now fail the checks for approved proposals, each with the reason.
-
-    policy: a BalancingPolicy object. moves: name of a Bundle object -> its move. The caps of moves per hour do not
-    apply, because a person makes these moves. Raises what `preview` raises, except errors of the source.
-    """
-    settings = Settings.of(policy)
-    await _synced(cluster)
-    await _share_out(cluster, settings)
-    name = settings.name
-    closed, brokers = cluster.departures(name).closed, cluster.brokers_of(name)
-    context = ValidationContext(cluster, settings, brokers, 0, closed=closed)
-    found = {bundle: obstacle(move, bundle, context) for bundle, move in moves.items()}
-    return {bundle: why for bundle, why in found.items() if why is not None}
 
 
 async def measured_load(cluster: ClusterState, policy: str) -> ClusterLoad:

@@ -1,4 +1,4 @@
-"""Mode Approve: offers proposals, takes commands from annotations, and carries out approved proposals.
+"""Offers proposals in mode Approve, takes commands from annotations, and carries out approved proposals and plans.
 
 `attend` runs in every reconcile, `offer` after every cycle. `proposals.states` has the table of states and transitions,
 and `proposals.store` keeps the state.
@@ -19,11 +19,12 @@ from trimtab_operator.kube.client import POLICIES, ConflictError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
 from trimtab_operator.proposals.automatic import BY_CRITERIA, Findings, failed_criterion
-from trimtab_operator.proposals.commands import Asked, Command, left_behind, refusal, take_off
+from trimtab_operator.proposals.commands import Asked, Command, left_behind, proposal_of, refusal, take_off
 from trimtab_operator.proposals.executor import Executor
 from trimtab_operator.proposals.model import Proposal
 from trimtab_operator.proposals.progress import Execution, Mark
-from trimtab_operator.proposals.states import BECAME, COMMANDS, Event, after, may
+from trimtab_operator.proposals.saved_plan import InvalidPlanError
+from trimtab_operator.proposals.states import APPROVALS, BECAME, COMMANDS, Event, after, may
 from trimtab_operator.proposals.status import ProposalPublisher
 from trimtab_operator.proposals.store import Standing, proposal_store
 from trimtab_operator.resources.policy import Mode
@@ -105,6 +106,11 @@ class Approver:
     def standing(self) -> Standing:
         """The state of the policy's proposals."""
         return self._standing or Standing()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an approved proposal or plan is being carried out."""
+        return self.standing.state is ProposalState.REBALANCING
 
     async def attend(self, run: PolicyRun, policy: Mapping[str, Any]) -> bool:
         """Take the command if there is one, and advance the execution.
@@ -238,7 +244,10 @@ class Approver:
         self.publisher.meter.proposal(shown.state if shown else None, waits.expires_at if waits else None)
 
     async def _follow_mode(self, settings: Settings, policy: Mapping[str, Any]) -> None:
-        """Report when the mode becomes Approve. When it becomes another, stop an execution and withdraw a proposal."""
+        """Report when the mode becomes Approve. When it becomes another, withdraw a proposal that waits.
+
+        An execution goes on in mode Auto, and is stopped in mode DryRun.
+        """
         if settings.mode is self._mode:
             return
         before, self._mode = self._mode, settings.mode
@@ -249,7 +258,7 @@ class Approver:
             raise
 
     async def _change_mode(self, before: Mode | None, policy: Mapping[str, Any]) -> None:
-        if self._mode is Mode.APPROVE:
+        if self._mode is Mode.APPROVE or (self._mode is Mode.AUTO and self.under_way):
             await self._report()
         elif self.standing.state is not ProposalState.PENDING_PROPOSAL:
             if self.standing.execution is not None:
@@ -279,26 +288,38 @@ class Approver:
         asked, meta = Asked.of(policy), policy["metadata"]
         if asked is None or meta["uid"] != self.uid or meta["generation"] != settings.generation:
             return False  # taken already, or the policy has changed: the next round reads it again
-        word, why = asked.word, refusal(asked.word, asked.pinned, self.standing, settings)
-        if why is None and COMMANDS[word] is Event.APPROVE:
-            why = pulsar_balancer_active(self.cluster.link) or None
-        if why is None:
-            command = Command(word, f"{word}: {await self._do(COMMANDS[word], asked.by)}")
-        else:
-            command = Command(word, f"{word} was refused: {why}", refused=True)
-            await self._publisher.refused(command)
+        command = await self._answer(asked, settings)
         await self._report(command)
         await take_off(self.cluster.api, policy, asked)
-        return why is None and COMMANDS[word] is Event.REFRESH
+        return COMMANDS.get(asked.word) is Event.REFRESH and not command.refused
 
-    async def _do(self, event: Event, by: str) -> str:
-        """Carry out a command of `by` that the table allows. Returns a text with the result."""
-        standing = self.standing
-        if event is Event.APPROVE and standing.proposal is not None:
-            execution = Execution(standing.proposal, self.cluster.now(), by=by)
+    async def _answer(self, asked: Asked, settings: Settings) -> Command:
+        """Carry out a command, or post why it is refused."""
+        word, why, plan = asked.word, refusal(asked, self.standing, settings), None
+        if (event := asked.event(self.standing)) in APPROVALS:
+            why = why or pulsar_balancer_active(self.cluster.link) or None
+        if event is Event.CARRY_OUT and why is None:
+            try:
+                plan = proposal_of(asked.plan, self.cluster, settings)
+            except InvalidPlanError as error:
+                why = f"the plan {error}"
+        if why is None and event is not None:
+            return Command(word, f"{word}: {await self._do(event, asked.by, plan)}")
+        command = Command(word, f"{word} was refused: {why}", refused=True)
+        await self._publisher.refused(command)
+        return command
+
+    async def _do(self, event: Event, by: str, plan: Proposal | None = None) -> str:
+        """Carry out a command of `by` that the table allows. Returns a text with the result.
+
+        plan: the proposal to carry out instead of the one that waits.
+        """
+        standing, proposal = self.standing, plan or self.standing.proposal
+        if event in APPROVALS and proposal is not None:
+            execution = Execution(proposal, self.cluster.now(), by=by)
             self._standing, self._executor = replace(standing, execution=execution), self._worker(execution)
             approved = f", approved by {by}," if by else ""
-            message = f"proposal {standing.proposal.id}{approved} is carried out: {in_short(standing.proposal)}"
+            message = f"proposal {proposal.id}{approved} is carried out: {in_short(proposal)}"
         elif event is Event.APPROVE:
             return standing.message
         elif event is Event.STOP:
@@ -325,8 +346,8 @@ class Approver:
         execution, failed = executor.execution, set(executor.execution.failures)
         waited = execution.waits
         ended, written = await executor.follow(), 0
-        allowed = run.settings.mode is Mode.APPROVE and not execution.paused
-        if allowed and self.standing.state is ProposalState.REBALANCING:
+        allowed = run.settings.mode is not Mode.DRY_RUN and not execution.paused
+        if allowed and self.under_way:
             try:
                 await executor.advance(run, self._trusted)
             finally:

@@ -18,6 +18,7 @@ class Event(StrEnum):
 
     OFFER = "a cycle plans something"
     APPROVE = "approve"
+    CARRY_OUT = "approve -f"
     REFRESH = "refresh"
     STOP = "stop"
     EXPIRE = "expired"
@@ -29,6 +30,7 @@ class Event(StrEnum):
 BECAME = {
     Event.OFFER: "Offered",
     Event.APPROVE: "Approved",
+    Event.CARRY_OUT: "Approved",
     Event.EXPIRE: "Expired",
     Event.SUPERSEDE: "Superseded",
     Event.REFRESH: "Refreshed",
@@ -45,11 +47,13 @@ _E = Event
 TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
     _S.PENDING_PROPOSAL: {
         _E.OFFER: _S.PROPOSAL_READY,
+        _E.CARRY_OUT: _S.REBALANCING,
         _E.REFRESH: _S.PENDING_PROPOSAL,
         _E.STOP: _S.STOPPED,
     },
     _S.PROPOSAL_READY: {
         _E.APPROVE: _S.REBALANCING,
+        _E.CARRY_OUT: _S.REBALANCING,
         _E.REFRESH: _S.PENDING_PROPOSAL,
         _E.STOP: _S.STOPPED,
         _E.EXPIRE: _S.PENDING_PROPOSAL,
@@ -63,15 +67,18 @@ TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
     },
     _S.READY: {
         _E.OFFER: _S.PROPOSAL_READY,
+        _E.CARRY_OUT: _S.REBALANCING,
         _E.REFRESH: _S.PENDING_PROPOSAL,
         _E.STOP: _S.STOPPED,
     },
     _S.NOT_READY: {
         _E.OFFER: _S.PROPOSAL_READY,
+        _E.CARRY_OUT: _S.REBALANCING,
         _E.REFRESH: _S.PENDING_PROPOSAL,
         _E.STOP: _S.STOPPED,
     },
     _S.STOPPED: {
+        _E.CARRY_OUT: _S.REBALANCING,
         _E.REFRESH: _S.PENDING_PROPOSAL,
         _E.STOP: _S.STOPPED,
     },
@@ -80,12 +87,16 @@ TRANSITIONS: Mapping[ProposalState, Mapping[Event, ProposalState]] = {
 
 
 COMMANDS: Mapping[str, Event] = {"approve": _E.APPROVE, "refresh": _E.REFRESH, "stop": _E.STOP}
-"""Values of the annotation ``trimtab.dev/rebalance``."""
+"""Values of the annotation ``trimtab.dev/rebalance``. `approve` with a saved plan is the event `CARRY_OUT`."""
 
+
+APPROVALS = frozenset({_E.APPROVE, _E.CARRY_OUT})
+
+_UNDER_WAY = "a proposal is being carried out: wait, or stop it first"
 
 REFUSALS: Mapping[ProposalState, Mapping[Event, str]] = {
     _S.PENDING_PROPOSAL: {_E.APPROVE: "there is no proposal now: the next cycle that would move something offers one"},
-    _S.REBALANCING: {_E.REFRESH: "a proposal is being carried out: wait, or stop it first"},
+    _S.REBALANCING: dict.fromkeys((_E.CARRY_OUT, _E.REFRESH), _UNDER_WAY),
     _S.READY: {_E.APPROVE: "the last proposal was carried out already: wait for the next one, or refresh"},
     _S.NOT_READY: {_E.APPROVE: "the last proposal has ended, with failures: wait for the next one, or refresh"},
     _S.STOPPED: {_E.APPROVE: "stopped: refresh makes a new proposal, which can then be approved"},

@@ -23,6 +23,9 @@ APPROVER_ANNOTATION = "trimtab.dev/approved-by"
 """Optional: the name of the user who approves, as the API server knows it. The chart's ValidatingAdmissionPolicy
 requires this annotation, and accepts only the name of the user who writes it."""
 
+PLAN_ANNOTATION = "trimtab.dev/plan"
+"""Optional: a saved plan to approve instead of the proposal that waits. JSON, compressed with gzip, in base64."""
+
 PAUSE_ANNOTATION = "trimtab.dev/paused"
 """On a BalancingPolicy: ``"true"`` pauses it, like spec.paused."""
 

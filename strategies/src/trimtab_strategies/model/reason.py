@@ -18,6 +18,7 @@ class Reason(StrEnum):
     UNOWNED = "Unowned"  # the bundle has no owner: an assignment, not balancing
     BROKER_LOST = "BrokerLost"  # the owner is gone: an assignment, not balancing
     ADMIN = "Admin"  # a person or Git requested it
+    APPROVED = "Approved"  # it is in a saved plan that a person approved
     ADOPTED = "Adopted"  # the owner changed without a request, and the desired owner follows it
     FAILED_OVER = "FailedOver"  # its broker was away, and another one took it: an assignment, not balancing
     FOUND = "Found"  # the owner when the bundle was first seen: nothing moved
@@ -77,7 +78,7 @@ class Reason(StrEnum):
     OUTSIDE_WINDOW = "OutsideWindow"  # the policy's windows do not let it act automatically now
     COMPETING_BALANCER = "CompetingBalancer"  # another balancer reverts the moves: for a while plans are only shown
     PULSAR_BALANCER_ACTIVE = "PulsarBalancerActive"  # Pulsar's own shedding or automatic split must be off first
-    IN_FLIGHT = "InFlight"  # an earlier move of this bundle has not landed
+    IN_FLIGHT = "InFlight"  # an earlier move of this bundle, or an approved plan, has not ended
     SPLITTING = "Splitting"  # the bundle is being split
     CYCLE_CAP = "CycleCap"  # the policy's limit of moves per cycle is reached
     BROKER_CAP = "BrokerCap"  # the policy's limit of moves per broker and cycle is reached

@@ -11,8 +11,8 @@ from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say, spoken
 from trimtab_operator.cli.dry_run import wrote
+from trimtab_operator.kube import naming
 from trimtab_operator.kube.client import BROKERS, BUNDLE_SPLITS, BUNDLES, POLICIES, Api, ConflictError
-from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.resources.bundle_split import Algorithm
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION
@@ -140,10 +140,8 @@ async def _set(api: Api, arguments: argparse.Namespace) -> int:
 
 def object_name(bundle: str) -> str:
     """Name of the Bundle object. bundle: this name, or the name in Pulsar. Raises `CommandError`."""
-    if "/" not in bundle:
-        return bundle
     try:
-        return bundle_name(*parse_pulsar_bundle(bundle))
+        return naming.object_name(bundle)
     except ValueError as error:
         raise CommandError(str(error)) from error
 

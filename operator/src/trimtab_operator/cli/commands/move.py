@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -10,10 +14,20 @@ from trimtab_operator.cli.cluster import add_cluster_verb, fetch
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
 from trimtab_operator.cli.commands.edit import BUNDLE, object_name
 from trimtab_operator.cli.commands.measured_policy import add_measuring_options
-from trimtab_operator.cli.commands.moves_by_hand import HandMove, ended, owner_of, write_owner
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
 from trimtab_operator.cli.dry_run import wrote
-from trimtab_operator.kube.client import BROKERS, BUNDLES, Api
+from trimtab_operator.kube.client import (
+    BROKERS,
+    BUNDLES,
+    Api,
+    ApiError,
+    ApiUnavailableError,
+    ConflictError,
+    NotFoundError,
+)
+
+POLL = 0.3
+"""Seconds between two reads of a bundle that moves."""
 
 _DESCRIPTION = """\
 Move a bundle to a broker: write spec.owner of its Bundle object, as `kubectl patch` would. This works in every mode of
@@ -30,6 +44,15 @@ examples:
   trimtab move public/default/0x00000000_0x40000000 pulsar-broker-2 -n messaging --dry-run=server
   trimtab move public/default/0x00000000_0x40000000 -n messaging --prometheus http://localhost:9090
 """
+
+
+@dataclass(frozen=True, slots=True)
+class HandMove:
+    """A move of the Bundle object `name` between Brokers; source is empty for a bundle without an owner."""
+
+    name: str
+    source: str
+    destination: str
 
 
 def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,18 +82,51 @@ async def _write(api: Api, arguments: argparse.Namespace) -> tuple[HandMove, boo
     bundle = await fetch(api, BUNDLES, arguments.namespace, name)
     broker = arguments.broker or await _placed(api, arguments, bundle)
     _check(await fetch(api, BROKERS, arguments.namespace, broker), force=arguments.force)
-    move = HandMove(name, owner_of(bundle), broker)
+    move = HandMove(name, _owner_of(bundle), broker)
     if move.source == broker == bundle["spec"].get("owner"):
         return move, False
-    await write_owner(api, arguments.namespace, name, broker, bundle["metadata"]["resourceVersion"])
+    meta = {"resourceVersion": bundle["metadata"]["resourceVersion"]}
+    body = {"metadata": meta, "spec": {"owner": broker, "assignment": None}}
+    try:
+        await api.patch(BUNDLES, arguments.namespace, name, body)
+    except ConflictError as error:
+        raise CommandError(f"bundle {name} was changed by another client just now; try again") from error
     return move, True
+
+
+async def _why_not_landed(api: Api, arguments: argparse.Namespace, move: HandMove) -> str:
+    """Wait until the broker confirms a move, for ``--timeout`` seconds. Returns why it did not; empty if it did."""
+    deadline = time.monotonic() + arguments.timeout
+    while True:
+        await asyncio.sleep(POLL)
+        late = time.monotonic() > deadline
+        try:
+            bundle = await api.get(BUNDLES, arguments.namespace, move.name)
+        except NotFoundError:
+            return "it was written, and the bundle was deleted meanwhile"
+        except ApiError as error:
+            if late or not isinstance(error, ApiUnavailableError):
+                return f"it was written, and its owner can't be read: {error}"
+            continue
+        wish = bundle["spec"].get("owner", "")
+        if _owner_of(bundle) == move.destination:
+            return ""
+        if wish != move.destination:
+            return f"another client set its owner to {wish or '(none)'} meanwhile"
+        if late:
+            return f"{move.destination} did not confirm it within {arguments.timeout:g} s"
+
+
+def _owner_of(bundle: Mapping[str, Any]) -> str:
+    """The broker that confirmed the bundle; empty for none."""
+    return str((bundle.get("status") or {}).get("owner") or "")
 
 
 async def _placed(api: Api, arguments: argparse.Namespace, bundle: dict[str, Any]) -> str:
     """The broker that the policy's placement chooses. Raises `CommandError` and `ApiError`."""
     from trimtab_operator.cli.commands.relief_plan import placed  # noqa: PLC0415  (takes a while to load)
 
-    if not (source := owner_of(bundle)):
+    if not (source := _owner_of(bundle)):
         raise CommandError(f"bundle {bundle['metadata']['name']} has no owner to leave; name a broker")
     return await placed(api, arguments, bundle, source)
 
@@ -82,9 +138,9 @@ async def _tell(arguments: argparse.Namespace, api: Api, requested: tuple[HandMo
     if written:
         text = f"{move.name}: move {move.source or '(no owner)'} -> {move.destination} requested"
         if arguments.wait:
-            report = await ended(api, arguments, move)
-            landed = report.well
-            text = f"{move.name} is on {move.destination}" if landed else f"{move.name}: {report.text}"
+            why = await _why_not_landed(api, arguments, move)
+            landed = not why
+            text = f"{move.name} is on {move.destination}" if landed else f"{move.name}: {why}"
     well = landed or not arguments.wait
     ends = {"source": move.source, "destination": move.destination}
     say(arguments.output, text, {"bundle": move.name, **ends, "landed": landed, "message": text}, well=well)

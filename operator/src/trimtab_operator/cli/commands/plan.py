@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from trimtab_operator.cli.cluster import asked
+from trimtab_operator.cli.cluster import asked, fetch
 from trimtab_operator.cli.cluster_flags import add_cluster_flags
+from trimtab_operator.cli.commands.edit import object_name
 from trimtab_operator.cli.commands.measured_policy import (
     add_measuring_options,
     measurable,
@@ -20,15 +22,18 @@ from trimtab_operator.cli.commands.measured_policy import (
     named_policy,
     refusals_told,
 )
-from trimtab_operator.cli.commands.plan_file import saved
+from trimtab_operator.cli.commands.plan_file import write_plan
 from trimtab_operator.cli.commands.plan_manifest import given_policy, standing_in
 from trimtab_operator.cli.commands.plan_table import Stand, show
-from trimtab_operator.cli.commands.relief_plan import previewed
-from trimtab_operator.cli.common import FINDING, FINE, add_output_option, add_verb
-from trimtab_operator.kube.client import Api
+from trimtab_operator.cli.commands.relief_plan import previewed, relieving
+from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, add_verb, iso
+from trimtab_operator.kube.client import BROKERS, Api
 from trimtab_operator.loop.preview import Preview
+from trimtab_operator.proposals.saved_plan import KIND, MOST_MOVES, MovePlan, SavedMove
 from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.settings import Settings
+from trimtab_strategies.model import counted
+from trimtab_strategies.planner.relief import BrokerRelief
 
 _FOUND = ("Linked", "PulsarBalancerDisabled", "DataTrusted")
 """Conditions that only the operator checks, in the order in which a user should fix them."""
@@ -62,7 +67,10 @@ Show what the next cycle of a policy would do, and why it would not do more. The
 made as if this policy were in the cluster, in place of the one of that name if there is one. So you see the effect of a
 change before you merge it. All other policies are read from the cluster.
 
---save writes the moves to a file that you can edit and carry out with `trimtab apply-plan`.
+--from plans the relief of one broker instead: moves away from it until it carries the average. The policy's placement
+chooses the destinations. Its limits, isolation, pins and cool-downs apply. To empty a broker, use `trimtab drain`.
+
+--save writes the moves to a file that you can edit and carry out with `trimtab approve -f`.
 
 The command measures the cluster as the operator does. Outside the cluster, --prometheus names a URL at which you reach
 the same server, for example by `kubectl port-forward`. Neither Spark nor Java is needed, unless --spark is given. The
@@ -78,6 +86,7 @@ examples:
   trimtab plan -f policy.yaml -n messaging --prometheus http://localhost:9090
   trimtab plan -k overlays/production main -n messaging --prometheus http://localhost:9090
   trimtab plan cluster-a -n messaging --save plan.yaml
+  trimtab plan cluster-a -n messaging --from pulsar-broker-3 --save plan.yaml
   trimtab plan -f policy.yaml -n messaging --exit-code || echo "merging this moves bundles"
 """
 
@@ -94,7 +103,8 @@ def _register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "-f", "--filename", metavar="FILE", help="file or folder with the policy, or - for standard input"
     )
     origin.add_argument("-k", "--kustomize", metavar="DIR", help="kustomization with the policy; needs kubectl")
-    parser.add_argument("--save", metavar="FILE", help="file to save the moves to, for `trimtab apply-plan`")
+    parser.add_argument("--save", metavar="FILE", help="file to save the moves to, for `trimtab approve -f`")
+    parser.add_argument("--from", dest="broker", metavar="BROKER", help="name of the Broker to relieve")
     parser.add_argument("--exit-code", action="store_true", help="exit with 1 if something would be moved or split")
     add_cluster_flags(parser)
     add_measuring_options(parser)
@@ -106,7 +116,7 @@ def _run(arguments: argparse.Namespace) -> int:
     stand, foreseen = asked(arguments, lambda api: _foresee(api, arguments, given, urls))
     notes = unasked(foreseen.settings, stand.status, arguments.namespace)
     if arguments.save:
-        notes = [*notes, *saved(arguments, foreseen)]
+        notes = [*notes, *_saved(arguments, foreseen)]
     show(stand, foreseen, arguments.output, arguments.color, notes)
     moves = bool(foreseen.plan.moves or foreseen.plan.splits) and foreseen.refusal is None
     return FINDING if arguments.exit_code and moves else FINE
@@ -116,8 +126,11 @@ async def _foresee(
     api: Api, arguments: argparse.Namespace, given: Mapping[str, Any] | None, urls: AllowedUrls
 ) -> tuple[Stand, Preview]:
     with refusals_told():
-        stand = await _stand(api, arguments, given)
-        return stand, await previewed(api, arguments, stand.manifest, urls)
+        stand, relief = await _stand(api, arguments, given), None
+        if arguments.broker:
+            await fetch(api, BROKERS, arguments.namespace, arguments.broker)
+            relief = relieving(stand.manifest, BrokerRelief(arguments.broker))
+        return stand, await previewed(api, arguments, stand.manifest, urls, relief)
 
 
 async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, Any] | None) -> Stand:
@@ -127,3 +140,41 @@ async def _stand(api: Api, arguments: argparse.Namespace, given: Mapping[str, An
     else:
         stand = await standing_in(api, given, arguments.namespace)
     return replace(stand, manifest=measurable(arguments, stand.manifest))
+
+
+def _saved(arguments: argparse.Namespace, foreseen: Preview) -> list[str]:
+    """Save the plan to the file of ``--save``, and return notes about it. Raises `CommandError`."""
+    plan = foreseen.plan
+    if len(plan.moves) > MOST_MOVES:
+        raise CommandError(f"the plan has {len(plan.moves)} moves, and a file may have {MOST_MOVES}: lower spec.limits")
+    made_at = datetime.fromisoformat(iso(foreseen.snapshot.load.now))
+    found = MovePlan(
+        kind=KIND,
+        namespace=arguments.namespace,
+        policy=foreseen.settings.name,
+        made_at=made_at,
+        moves=_moves(foreseen),
+    )
+    write_plan(found, arguments.save)
+    notes = [f"saved {counted(len(plan.moves), 'move')}; carry them out with: trimtab approve -f {arguments.save}"]
+    if plan.splits:
+        notes.append(f"not saved: {counted(len(plan.splits), 'split')}; a split can't be undone (trimtab split)")
+    return notes
+
+
+def _moves(foreseen: Preview) -> tuple[SavedMove, ...]:
+    records = foreseen.snapshot.records
+    return tuple(
+        SavedMove(
+            bundle=_spelt(move.bundle, records[move.bundle].name),
+            source=move.source,
+            destination=move.destination,
+            reason=str(move.reason),
+        )
+        for move in foreseen.plan.moves
+    )
+
+
+def _spelt(full: str, name: str) -> str:
+    """The bundle's name in Pulsar if the object's name follows from it, else the object's name."""
+    return full if object_name(full) == name else name

@@ -13,10 +13,17 @@ from typing import Any
 
 from trimtab_operator.cli.cluster import add_cluster_verb, fetch, leases, left_alone
 from trimtab_operator.cli.cluster_flags import add_dry_run_flag
+from trimtab_operator.cli.commands.plan_file import read_plan
 from trimtab_operator.cli.common import FINDING, FINE, CommandError, add_output_option, say
 from trimtab_operator.cli.dry_run import wrote
 from trimtab_operator.kube.client import POLICIES, Api, ApiUnavailableError, ConflictError
-from trimtab_operator.resources.policy_status import APPROVER_ANNOTATION, PROPOSAL_ANNOTATION, REBALANCE_ANNOTATION
+from trimtab_operator.proposals.saved_plan import InvalidPlanError
+from trimtab_operator.resources.policy_status import (
+    APPROVER_ANNOTATION,
+    PLAN_ANNOTATION,
+    PROPOSAL_ANNOTATION,
+    REBALANCE_ANNOTATION,
+)
 
 _APPROVE, _STOP = "approve", "stop"
 _TRIES = 5
@@ -45,8 +52,8 @@ class CommandOutcome:
 def _add_command(subparsers: Any, word: str, description: str) -> argparse.ArgumentParser:
     """A parser for the verb that sends a policy the command `word`."""
     parser = add_cluster_verb(subparsers, word, description, _run)
-    parser.set_defaults(word=word, proposal=None, wait=False)
-    parser.add_argument("policy", help="name of the BalancingPolicy")
+    parser.set_defaults(word=word, proposal=None, wait=False, filename=None, undo=False, plan=None)
+    parser.add_argument("policy", nargs="?" if word == _APPROVE else None, help="name of the BalancingPolicy")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -60,7 +67,27 @@ def _add_command(subparsers: Any, word: str, description: str) -> argparse.Argum
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.filename:
+        _take_plan(arguments)
+    elif arguments.undo or not arguments.policy:
+        raise CommandError("name the policy whose proposal to approve, or a saved plan with -f FILE")
     return wrote(arguments, lambda api: _send(api, arguments), partial(_tell, arguments))
+
+
+def _take_plan(arguments: argparse.Namespace) -> None:
+    """Read the plan of ``-f``, which names its policy and namespace. Raises `CommandError`."""
+    plan = read_plan(arguments.filename)
+    for name, given, of in (
+        ("policy", arguments.policy, plan.policy),
+        ("namespace", arguments.namespace, plan.namespace),
+    ):
+        if given and given != of:
+            raise CommandError(f"the plan is for {name} {of}, and you named {given}: leave it out")
+    arguments.policy, arguments.namespace = plan.policy, plan.namespace
+    try:
+        arguments.plan = (plan.undone if arguments.undo else plan).sent
+    except InvalidPlanError as error:
+        raise CommandError(f"the plan {error}") from error
 
 
 async def _send(api: Api, arguments: argparse.Namespace) -> str | None:
@@ -75,10 +102,16 @@ async def _send(api: Api, arguments: argparse.Namespace) -> str | None:
     for _ in range(_TRIES):
         found = await fetch(api, POLICIES, namespace, policy)
         _require_read(arguments, found)
-        if arguments.word == _APPROVE and not proposal:
+        if arguments.word == _APPROVE and not proposal and not arguments.plan:
             proposal = ((found.get("status") or {}).get("proposal") or {}).get("id")
-        annotations = {REBALANCE_ANNOTATION: arguments.word, PROPOSAL_ANNOTATION: proposal, APPROVER_ANNOTATION: by}
-        metadata = {"annotations": annotations}
+        metadata: dict[str, Any] = {
+            "annotations": {
+                REBALANCE_ANNOTATION: arguments.word,
+                PROPOSAL_ANNOTATION: proposal,
+                APPROVER_ANNOTATION: by,
+                PLAN_ANNOTATION: arguments.plan,
+            }
+        }
         if arguments.word != _STOP:
             metadata["resourceVersion"] = found["metadata"]["resourceVersion"]
         try:
@@ -148,18 +181,28 @@ proposal has replaced the one you saw. Without it, you approve the proposal that
 operator validates every move again just before it writes it. Your name is recorded with the approval, and is shown in
 the policy's status and Events. Where the chart restricts approvals, you need the verb `approve` on balancingpolicies.
 
+-f approves the moves of a plan that `trimtab plan --save` wrote and you may have edited. The operator carries them out
+like a proposal, in modes Approve and Auto; in mode DryRun it refuses. A proposal that waits is dropped. The plan is
+refused if it is older than approval.expiresAfter, or names bundles or brokers that do not exist. In mode Auto, cycles
+only apply drains until it has ended. `trimtab stop` stops it. --undo moves the bundles back, the last one first.
+
 --wait shows the progress until all moves have ended. Exit code 1: the command was refused, moves failed, the proposal
 was stopped, or no operator manages the policy any more.
 
 examples:
   trimtab status main -n messaging
   trimtab approve main -n messaging --proposal 3f9c01d2 --wait
+  trimtab plan main -n messaging --save plan.yaml && trimtab approve -f plan.yaml --wait
+  trimtab approve -f plan.yaml --undo --wait
 """
 
 
 def _register_approve(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = _add_command(subparsers, _APPROVE, _APPROVE_DESCRIPTION)
-    parser.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--proposal", metavar="ID", help="id of the proposal (default: the current one)")
+    what.add_argument("-f", "--filename", metavar="FILE", help="file of `trimtab plan --save`, or - for standard input")
+    parser.add_argument("--undo", action="store_true", help="undo the moves of FILE")
     parser.add_argument("--wait", action="store_true", help="show the progress until all moves have ended")
 
 
@@ -255,7 +298,7 @@ def _register_refresh(subparsers: argparse._SubParsersAction[argparse.ArgumentPa
 _STOP_DESCRIPTION = """\
 Stop a proposal that is being executed: no further move starts, and pending moves land or are withdrawn, so every
 bundle keeps an owner. A proposal that waits for approval is withdrawn. There is no new proposal until
-`trimtab refresh`. In modes Auto and DryRun use `trimtab pause` instead.
+`trimtab refresh`. In mode Auto this stops a plan of `trimtab approve -f`; to stop the policy, use `trimtab pause`.
 
 example:
   trimtab stop main -n messaging

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +24,9 @@ from trimtab_operator.resources.urls import AllowedUrls
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following
-from trimtab_strategies.model import HeldBack, Move, Plan, Reason
+from trimtab_strategies.model import HeldBack, Plan, Reason
 from trimtab_strategies.planner.relief import BrokerRelief
 from trimtab_strategies.protocols import Shedder
-
-
-def away_from(plan: Plan, broker: str) -> Iterator[Move]:
-    """The moves of the relief, without drains that the policy makes anyway."""
-    return (move for move in plan.moves if move.source == broker and move.reason is Reason.ADMIN)
 
 
 async def placed(api: Api, arguments: argparse.Namespace, bundle: Mapping[str, Any], source: str) -> str:
@@ -39,8 +34,8 @@ async def placed(api: Api, arguments: argparse.Namespace, bundle: Mapping[str, A
     spec, name = bundle["spec"], bundle["metadata"]["name"]
     space = (await fetch(api, TOPIC_NAMESPACES, arguments.namespace, spec["topicNamespace"]))["spec"]
     full = pulsar_bundle(space["tenant"], space["name"], spec["range"]["lower"], spec["range"]["upper"])
-    plan = (await relief_plan(api, arguments, BrokerRelief(source, full))).plan
-    found = [move.destination for move in away_from(plan, source)]
+    plan = await _relief_plan(api, arguments, BrokerRelief(source, full))
+    found = [move.destination for move in plan.moves if move.source == source and move.reason is Reason.ADMIN]
     if not found:
         why = "; ".join(map(_said, plan.held_back)) or "the placement keeps it where it is"
         raise CommandError(f"no better broker for {name} than {source}: {why}; name a broker to move it in any case")
@@ -51,14 +46,18 @@ def _said(held: HeldBack) -> str:
     return f"{held.reason}: {held.detail}" if held.detail else str(held.reason)
 
 
-async def relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRelief) -> Preview:
+async def _relief_plan(api: Api, arguments: argparse.Namespace, relief: BrokerRelief) -> Plan:
     """The plan of `relief`, with the weights of the policy. Raises `CommandError`, `ApiError`."""
     urls, policy = measuring_urls(arguments), await named_policy(api, arguments.namespace, arguments.policy)
     _check_linked(policy)
     with refusals_told():
         manifest = measurable(arguments, policy)
-        shedder = replace(relief, weights=Settings.of(manifest).pair.weights)
-        return await previewed(api, arguments, manifest, urls, shedder)
+        return (await previewed(api, arguments, manifest, urls, relieving(manifest, relief))).plan
+
+
+def relieving(manifest: Mapping[str, Any], relief: BrokerRelief) -> Shedder:
+    """`relief` with the weights of the policy of `manifest`. Raises `InvalidPolicyError`."""
+    return replace(relief, weights=Settings.of(manifest).pair.weights)
 
 
 async def previewed(

@@ -64,6 +64,7 @@ SENTENCES: Mapping[Reason, Sentence] = {
     Reason.ADMIN: Sentence(
         "a person or Git set its owner", ("move it elsewhere: trimtab move {bundle} {to} -n {namespace}",)
     ),
+    Reason.APPROVED: Sentence("it is in a saved plan that a person approved", (_MOVE,)),
     Reason.ADOPTED: Sentence("its owner changed outside the operator, which adopted the new owner", (_MOVE,)),
     Reason.FAILED_OVER: Sentence("its broker was away, and another one took it", (_MOVE,)),
     Reason.FOUND: Sentence("it was found there, and has not moved", (_MOVE,)),
