@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
+from multiprocessing import get_context
 from typing import Any, Self
 
 import numpy as np
 
-from trimtab_lab.simulation.batch import Task, results
-from trimtab_lab.simulation.contenders import Player
+from trimtab_lab.simulation.contenders import Player, SimulationResult, played
 from trimtab_lab.simulation.run import Record
 from trimtab_lab.simulation.scenario import Scenario
 from trimtab_lab.simulation.score import RunScore
@@ -83,8 +85,8 @@ def outcomes(
     jobs: int = 1,
 ) -> Iterator[Outcome]:
     """The outcome of each player in each scenario, scenario by scenario."""
-    tasks = [Task(name, scenarios[name], one, seed) for name, one, seed in product(scenarios, who, seeds)]
-    found = results(tasks, jobs)
+    tasks = [_Task(name, scenarios[name], one, seed) for name, one, seed in product(scenarios, who, seeds)]
+    found = _results(tasks, jobs)
     for name, one in product(scenarios, who):
         first = next(found)
         scores = [first.score, *(next(found).score for _ in seeds[1:])]
@@ -96,3 +98,58 @@ def measured(
 ) -> list[dict[str, Any]]:
     """For each scenario and player the scores of all `seeds`, as JSON values."""
     return [outcome.as_data() for outcome in outcomes(scenarios, who, seeds, jobs)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One run. name: the scenario's name."""
+
+    name: str
+    scenario: Scenario
+    who: Player
+    seed: int
+
+
+def _results(tasks: Sequence[_Task], jobs: int = 1) -> Iterator[SimulationResult]:
+    """The result of each task, in order. This process plays from the start, and `jobs` - 1 others join it.
+
+    Another process takes half a second to load the strategies. A short comparison is over by then.
+    """
+    others = min(jobs, len(tasks)) - 1
+    if others < 1:
+        yield from (_play(task) for task in tasks)
+        return
+    with ProcessPoolExecutor(others, mp_context=get_context("spawn"), initializer=_ignore_interrupt) as pool:
+        try:
+            yield from _shared(tasks, pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the process that started the pool."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _shared(tasks: Sequence[_Task], pool: ProcessPoolExecutor) -> Iterator[SimulationResult]:
+    """The results, in order. Until the next one is there, this process plays tasks that the pool has not begun."""
+    waiting = {number: pool.submit(_play, task) for number, task in enumerate(tasks) if number}
+    found = {0: _play(tasks[0])}
+    for number in range(len(tasks)):
+        while number not in found:
+            mine = None if waiting[number].done() else _not_begun(waiting)
+            if mine is None:
+                found[number] = waiting.pop(number).result()
+            else:
+                del waiting[mine]
+                found[mine] = _play(tasks[mine])
+        yield found.pop(number)
+
+
+def _not_begun(waiting: dict[int, Future[SimulationResult]]) -> int | None:
+    """Cancel a task in the pool that no process has begun, and return its number; None if there is none."""
+    return next((number for number, future in waiting.items() if future.cancel()), None)
+
+
+def _play(task: _Task) -> SimulationResult:
+    return played(task.scenario, task.who, task.seed)

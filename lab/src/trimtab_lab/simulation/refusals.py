@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trimtab_operator.cli.lint.files import spelt
 from trimtab_strategies.params import DescribedModel
 
 _BOUNDS: Mapping[str, tuple[str, str]] = {
@@ -43,9 +44,9 @@ def refusals(error: ValidationError, model: type[DescribedModel]) -> str:
     names, tags = _names(model)
     problems: dict[str, str] = {}
     for found in error.errors():
-        place = [part for part in found["loc"] if not (part in tags or str(part).startswith("<"))]
+        place = spelt(tuple(part for part in found["loc"] if not (part in tags or str(part).startswith("<"))))
         text = _problem(found, names)
-        problems.setdefault(_path(place), f"{_path(place)}: {text}" if place else text)
+        problems.setdefault(place, f"{place}: {text}" if place else text)
     return "\n".join(problems.values())
 
 
@@ -58,13 +59,6 @@ def _names(model: type[DescribedModel]) -> tuple[set[str], set[str]]:
 
 def _tags(fields: Sequence[tuple[str, Any]]) -> Iterator[str]:
     return (of["const"] for _, of in fields if "const" in of)
-
-
-def _path(place: Sequence[int | str]) -> str:
-    text = ""
-    for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
 
 
 def _problem(found: Any, names: set[str]) -> str:
