@@ -259,7 +259,7 @@ MUTANTS: tuple[Mutant, ...] = (
         _a_property(0), moves(), PENDING,
     ),
     Mutant(
-        f"{_P}state.budget_left:pending_by_namespace", "a budget does not count the pending moves of a namespace",
+        f"{_P}budget.left:pending_by_namespace", "a budget does not count the pending moves of a namespace",
         _always({}), budgeted_moves(), PENDING,
     ),
     Mutant(

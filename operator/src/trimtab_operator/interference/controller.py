@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trimtab_operator.budget.admission import MoveRequest, admit
+from trimtab_operator.budget.left import full_name
 from trimtab_operator.kube.client import BUNDLES, POLICIES, Api, ApiError, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import condition_of, set_condition
 from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_operator.resources.policy_status import RELEASE_ANNOTATION
-from trimtab_operator.state.admission import MoveRequest, admit
-from trimtab_operator.state.budget_left import full_name
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.competing_balancer import (
     NO_COMPETITION,

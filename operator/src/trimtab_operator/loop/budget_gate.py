@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import DryRunActuator, WriteResult
+from trimtab_operator.budget.admission import MoveRequest, admit
+from trimtab_operator.budget.left import rules_of, tally_of, why_withheld
 from trimtab_operator.loop.gates import DrainsOnly, Gate
 from trimtab_operator.observe.snapshot import Snapshot
-from trimtab_operator.state.admission import MoveRequest, admit
-from trimtab_operator.state.budget_left import rules_of, tally_of, why_withheld
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.model import Decision, HeldBack, Move, Plan, Reason, Split, Staying

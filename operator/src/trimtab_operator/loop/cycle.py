@@ -7,7 +7,7 @@ The path of one sample, from Prometheus to a confirmed owner:
 | observe | it becomes a row of the `ClusterLoad`, with traits, pending moves and distrust | `observe` |
 | decide | shedder, placement and splitter plan within the guard's limits | `decide`, strategies |
 | gate | mode, approved plan, other balancers and windows say how the plan is applied | `gates` |
-| | disruption budgets say which moves of the plan may be made now | `state.admission` |
+| | disruption budgets say which moves of the plan may be made now | `budget.admission` |
 | apply | `spec.owner` of a bundle is written, with the resourceVersion that was decided on | `actuators` |
 | confirm | the write is counted; later reconciles follow the pending move (see below) | `confirmation` |
 | report | status, Events, metrics, decision log, and in mode Approve the proposal | `status`, `proposals` |
@@ -43,7 +43,6 @@ from trimtab_operator.splits.controller import request, unspent
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.settings import PolicyRun, Settings
-from trimtab_operator.state.sizing import UNASKED, Sizing
 from trimtab_operator.state.splitting_bundles import KnownTopics
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.state.target_weights import broker_weights
@@ -53,6 +52,7 @@ from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError
 from trimtab_strategies.model import Decision, HeldBack, Memory, Plan
 from trimtab_strategies.protocols import Predictions, ScoresPredictions
+from trimtab_strategies.sizing import UNASKED, Sizing
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from trimtab_operator.budget.left import without_budget
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.limits import with_facts
 from trimtab_operator.observe.recent_samples import with_recent
 from trimtab_operator.observe.topology import ClusterRecords, cluster_records, topology
-from trimtab_operator.state.budget_left import without_budget
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.pulsar_link import distrust
 from trimtab_operator.state.settings import PolicyRun

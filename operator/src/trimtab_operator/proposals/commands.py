@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from trimtab_operator.budget.left import full_name
 from trimtab_operator.kube.client import POLICIES, Api, ConflictError, NotFoundError
 from trimtab_operator.kube.naming import object_name
 from trimtab_operator.proposals.model import Proposal, cost
@@ -26,7 +27,6 @@ from trimtab_operator.resources.policy_status import (
     REBALANCE_ANNOTATION,
     ProposalState,
 )
-from trimtab_operator.state.budget_left import full_name
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.model import Move, Reason, counted, some

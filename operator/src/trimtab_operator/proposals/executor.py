@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from trimtab_operator.actuators import WRITERS, WriteResult
 from trimtab_operator.aio import at_most
+from trimtab_operator.budget.admission import MoveRequest, admit
 from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, NotFoundError
 from trimtab_operator.kube.conditions import epoch
@@ -24,7 +25,6 @@ from trimtab_operator.kube.records import BundleRecord, bundle_record, split_rec
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.resources.bundle_split import Phase
-from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.status.conditions import pulsar_balancer_active

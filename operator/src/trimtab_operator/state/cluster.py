@@ -29,7 +29,6 @@ from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.state.policies import Claim, Shares, share_out
 from trimtab_operator.state.pulsar_link import PulsarLink
 from trimtab_operator.state.settings import FORGET_AFTER, Settings
-from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.splitting_bundles import (
     Expected,
     KnownTopics,
@@ -41,6 +40,7 @@ from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_pipeline.api import LoadSources
 from trimtab_strategies.model import ClusterLoad, HeldBack, Split
 from trimtab_strategies.shedding.trim.samples import CycleSamples, SampleRing
+from trimtab_strategies.sizing import Sizing
 
 FRESH_FOR = 120.0
 """Seconds without an event, bookmark or list after which a store no longer counts as up to date."""

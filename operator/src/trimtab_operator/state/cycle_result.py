@@ -9,7 +9,6 @@ from typing import Any
 
 from trimtab_operator.actuators import WriteResult
 from trimtab_operator.resources.budget import BudgetStatus
-from trimtab_operator.state.sizing import Sizing
 from trimtab_operator.state.target_weights import BrokerWeight
 from trimtab_strategies.model import (
     VERDICTS,
@@ -21,6 +20,7 @@ from trimtab_strategies.model import (
     Split,
 )
 from trimtab_strategies.protocols import Predictions
+from trimtab_strategies.sizing import Sizing
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from trimtab_operator.resources.policy_status import PAUSE_ANNOTATION, AutoAppro
 from trimtab_operator.resources.prometheus import Auth, TrustSpec
 from trimtab_operator.resources.pulsar import PulsarSpec
 from trimtab_operator.state.policies import Claim
-from trimtab_operator.state.sizing import SizingTarget
 from trimtab_operator.state.strategy_state import PolicyState, StrategyNames
 from trimtab_pipeline.api import NOBODY_IN_PARTICULAR, LoadSource, PrometheusSettings, StatisticsSettings, Trust
 from trimtab_strategies import registry
@@ -26,6 +25,7 @@ from trimtab_strategies.model import Memory
 from trimtab_strategies.params import quantity, seconds
 from trimtab_strategies.planner.decide import Pair
 from trimtab_strategies.protocols import Splitter
+from trimtab_strategies.sizing import SizingTarget
 
 OVERLOAD_LINE = 85.0
 """Overload threshold in percent for shedders without an `overloadThreshold`: Pulsar's default."""

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from trimtab_operator.budget.left import recalled, rules_of, tally_of
 from trimtab_operator.kube.client import TOPIC_NAMESPACES, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import TopicNamespaceRecord
 from trimtab_operator.resources.budget import BudgetStatus, BudgetUse
-from trimtab_operator.state.budget_left import recalled, rules_of, tally_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.status.publisher import StatusPublisher

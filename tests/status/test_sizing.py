@@ -11,8 +11,9 @@ from hypothesis import given, strategies as st
 
 from policy_environment import PolicyEnvironment, RunPolicy
 from strategy_testing.clusters import cluster
-from trimtab_operator.state.sizing import UNASKED, Sizing, SizingTarget, most_used, sized
+from trimtab_operator.status.sizing import sized
 from trimtab_strategies.model import MEMORY, NETWORK_OUT, ClusterLoad, Reason
+from trimtab_strategies.sizing import UNASKED, Sizing, SizingTarget, most_used
 
 AIM = SizingTarget(usage=0.6, patience=3)
 EVERYBODY = np.ones(4, dtype=bool)

@@ -1,4 +1,4 @@
-"""Sizing advice: whether a cluster has about as many brokers as its load needs. Pure.
+"""Sizing advice: whether a cluster has about as many brokers as its load needs.
 
 The load is the usage of the most used resource, over all brokers together: the sum of their usage, divided by the sum
 of their limits. So a strong broker counts for more than a weak one. The advice is the number of average brokers that
@@ -10,14 +10,11 @@ row.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from trimtab_operator.kube.conditions import set_condition
-from trimtab_operator.resources.conditions import ConditionReason, PolicyCondition
 from trimtab_strategies.model import RESOURCES, ClusterLoad, Reason
 from trimtab_strategies.usage import MOVING
 
@@ -86,14 +83,6 @@ class Sizing:
             number = max(number, self.wanted)
         return replace(advice, said=said, wanted=number if advice.sure else 0)
 
-    @property
-    def condition(self) -> tuple[str, str, str]:
-        """Status, reason and message of the condition."""
-        used = f"average {self.resource} usage of all {self.brokers} brokers is {self.usage:.0%}"
-        if self.said is None:
-            return "True", ConditionReason.RIGHT_SIZED, f"{used}, close to the target (spec.advice)"
-        return "False", str(self.said), f"{used}: {self.advised} brokers would be about right (spec.advice)"
-
 
 def most_used(load: ClusterLoad, part: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[float, str]:
     """Usage (ratio of the sum of the limits) and name of the most used resource.
@@ -124,24 +113,3 @@ def _bounded(advised: int, brokers: int, verdict: Reason | None) -> int:
 
 UNASKED = Sizing(sure=True)
 """Value for a policy without advice."""
-
-
-def sized(conditions: list[dict[str, Any]], sizing: Sizing, generation: int, now: float) -> list[dict[str, Any]]:
-    """`conditions` with `RightSized`; unchanged while the advice is not sure.
-
-    While the advice stays the same, so do the figures in the message. So the status of an idle cluster does not change.
-    """
-    if sizing is UNASKED:
-        return [condition for condition in conditions if condition["type"] != PolicyCondition.RIGHT_SIZED]
-    if not sizing.sure:
-        return conditions
-    before: Mapping[str, Any] = next((c for c in conditions if c["type"] == PolicyCondition.RIGHT_SIZED), {})
-    status, reason, message = sizing.condition
-    if before.get("reason") == reason and _advice(before["message"]) == _advice(message):
-        message = before["message"]
-    return set_condition(conditions, PolicyCondition.RIGHT_SIZED, status, reason, message, generation, now)
-
-
-def _advice(message: str) -> str:
-    """The part of a message that people act on."""
-    return message.rpartition(": ")[2] if ": " in message else ""

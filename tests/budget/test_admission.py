@@ -10,8 +10,8 @@ import pytest
 from manifests import policy
 from records import bundle, moving_bundle, topic_namespace
 from trimtab_operator.app import new_cluster
+from trimtab_operator.budget.admission import MoveRequest, admit
 from trimtab_operator.kube.store import Store
-from trimtab_operator.state.admission import MoveRequest, admit
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.telemetry.metrics import Metrics
