@@ -31,6 +31,9 @@ COMMON = 3
 _CONNECTION = ("--kubeconfig", "--context", "--as", "--as-group", "--request-timeout")
 """Options that come together. A verb's section names them as those of the connection."""
 
+_USUAL = "argument or option"
+"""Head of the table of what belongs to no other group."""
+
 _ITEM = re.compile(r"^  (\d+\.) ", re.MULTILINE)
 """An item of a numbered list, which help texts indent."""
 
@@ -102,14 +105,15 @@ def _usage(parser: argparse.ArgumentParser) -> str:
 
 
 def _tables(parser: argparse.ArgumentParser, common: Collection[tuple[str, str]]) -> Iterator[str]:
-    """A table of each group of arguments, and the names of the common options."""
-    shared = []
+    """A table of arguments and options, one of each other group, and the names of the common options."""
+    shared, tables = [], dict[str, list[tuple[str, str]]]()
     for group in parser._action_groups:  # noqa: SLF001 - argparse has no other way
         rows = {_row(action): action for action in group._group_actions if _shown(action)}  # noqa: SLF001
         shared += [action.option_strings[0] for row, action in rows.items() if row in common]
         if own := [row for row in rows if row not in common]:
-            title = {"positional arguments": "argument", "options": "option"}.get(group.title or "", group.title or "")
-            yield table(f"{title} |", own) + "\n"
+            title = {"positional arguments": _USUAL, "options": _USUAL}.get(group.title or "", group.title or "")
+            tables.setdefault(title, []).extend(own)
+    yield from (table(f"{title} |", rows) + "\n" for title, rows in tables.items())
     if shared:
         names = [f"`{name}`" for name in shared if name not in _CONNECTION]
         names += ["those of the connection"] if _CONNECTION[0] in shared else []

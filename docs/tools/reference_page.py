@@ -174,6 +174,8 @@ def _bound_of(field: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in field["enum"])
     if field.get("type") == "boolean":
         return "true, false"
+    if {"minimum", "maximum"} <= field.keys():
+        return f"{field['minimum']} to {field['maximum']}"
     return ", ".join(f"{sign} {field[word]}" for word, sign in BOUNDS if word in field)
 
 

@@ -18,11 +18,11 @@ _BOUNDS = (
     ("minimum", ">= {}"),
     ("maximum", "<= {}"),
     ("minLength", "at least {} characters"),
-    ("maxLength", "at most {} characters"),
+    ("maxLength", "<= {} characters"),
     ("minItems", "at least {} items"),
-    ("maxItems", "at most {} items"),
+    ("maxItems", "<= {} items"),
     ("minProperties", "at least {} entries"),
-    ("maxProperties", "at most {} entries"),
+    ("maxProperties", "<= {} entries"),
 )
 _ONE = {"at least 1 characters": "not empty", "at least 1 items": "not empty", "at least 1 entries": "not empty"}
 
@@ -31,6 +31,9 @@ _OWN_PARAMETERS = (
     "Write the [parameters](../strategies.md) of a strategy in the field of its name beside `type`, such as"
     " `thresholdShedder`. Those of other strategies are refused."
 )
+
+_MANY = 5
+"""So many fields with the same bound share it."""
 
 _REFERENCE = {"name", "key"}
 _REFERRED = re.compile(r"Name of the Secret, and the key in it\.( The Secret must have the label \S+ \S+\.?)?")
@@ -108,7 +111,7 @@ def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iter
 
     An object whose only field refers to a Secret gets one row. The parameters of a strategy are on a page of their own.
     """
-    required = owner.get("required", ())
+    required, shared = owner.get("required", ()), _shared_bound(fields)
     for name, field in fields.items():
         path, text, inside = f"{prefix}{name}", _text(field), _inside(field)
         needed = "required" if name in required else _default(field)
@@ -119,9 +122,16 @@ def _rows(fields: Mapping[str, Schema], owner: Schema, prefix: str = "") -> Iter
         if set(inside) == _REFERENCE:
             yield f"`{path}`", "[reference](#references)", needed, "", _REFERRED.sub("", text)
             continue
-        yield f"`{path}`", _type(field), needed, _bound(field), _SUMMARIES.sub(r"\1.", text)
+        bound = f"each {each}" if (each := _shared_bound(inside)) else _bound(field) if not shared else ""
+        yield f"`{path}`", _type(field), needed, bound, _SUMMARIES.sub(r"\1.", text)
         into = "[]." if field.get("type") == "array" else "."
         yield from _rows(inside, _unwrapped(field), f"{path}{into}")
+
+
+def _shared_bound(fields: Mapping[str, Schema]) -> str:
+    """The bound that all of many fields have, which then stands in the row of their object; empty if they differ."""
+    bounds = {_bound(field) for field in fields.values()}
+    return bounds.pop() if len(bounds) == 1 and len(fields) >= _MANY else ""
 
 
 def _default(field: Schema) -> str:
@@ -180,6 +190,8 @@ def _bound(field: Schema) -> str:
     """The allowed values."""
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
+    if {"minimum", "maximum"} <= field.keys() and not field.get("exclusiveMinimum"):
+        return f"{field['minimum']} to {field['maximum']}"
     told = [text.format(field[key]) for key, text in _BOUNDS if key in field]
     told = [_ONE.get(text, text) for text in told]
     if field.get("exclusiveMinimum"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from page_text import filled, table
@@ -41,15 +41,15 @@ PARTS: Mapping[str, str] = {
     "HotBundle": "Event hot",
     "Failover": "Event failover",
 }
-"""Name of each part in the schema, in the order of the page -> its heading."""
+"""Name of each part in the schema, in the order of the page -> what the page calls it."""
 
 
 def page() -> str:
     """docs/reference/scenarios.md."""
     parts = _parts()
     rows = [(f"`{name}`", of.title, _cell(of.description)) for name, of in catalogue().items()]
-    sections = "\n\n".join(_section(heading, parts[name]) for name, heading in PARTS.items())
-    return filled("reference/scenarios.md", CATALOGUE=table("name | title | what happens", rows), PARTS=sections)
+    fields = table("part | what it is | fields", [_part(heading, parts[name]) for name, heading in PARTS.items()])
+    return filled("reference/scenarios.md", CATALOGUE=table("name | title | what happens", rows), PARTS=fields)
 
 
 def schema() -> str:
@@ -75,25 +75,11 @@ def _parts() -> dict[str, Any]:
     return {"Scenario": found, **found["$defs"]}
 
 
-def _section(heading: str, part: Mapping[str, Any]) -> str:
-    rows = list(_rows(part))
-    about = " ".join(part.get("description", "").split())
-    return f"### {heading}\n\n{about}\n\n{table('field | default | what it is', rows)}"
-
-
-def _rows(part: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _part(heading: str, part: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A part of a scenario and the names of its fields; the schema describes each."""
     required = part.get("required", ())
-    for name, field in part["properties"].items():
-        if name == "event":
-            continue
-        default = "required" if name in required else _default(field.get("default"))
-        yield f"`{name}`", default, _cell(field.get("description", ""))
-
-
-def _default(value: Any) -> str:
-    if value is None:
-        return "none"
-    return "as below" if isinstance(value, dict | list) and value else f"`{json.dumps(value)}`"
+    names = [f"**`{name}`**" if name in required else f"`{name}`" for name in part["properties"] if name != "event"]
+    return heading, _cell(part.get("description", "")), ", ".join(names)
 
 
 def _cell(text: str) -> str:

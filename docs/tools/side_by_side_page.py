@@ -21,12 +21,14 @@ def page() -> str:
     """docs/side-by-side.md."""
     every, story = _data()["runs"], _data()["story"]
     recorded = _on(every, shared=True)
+    once = {name: runs for name, runs in every.items() if name not in SHORT_TITLES}
     shares = [1 / (rank + 1) for rank in range(story["topics"])]
     return filled(
         "side-by-side.md",
         SHORT=_short(recorded),
         LEVEL=_level(recorded),
         COST=_cost(recorded),
+        OTHERS=_level(once),
         TOPICS=str(story["topics"]),
         RATE=f"{story['rate']:g}",
         HOTTEST=f"{story['rate'] / sum(shares):.0f}",
