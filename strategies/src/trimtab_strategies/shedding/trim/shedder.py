@@ -22,7 +22,8 @@ last 20 predictions of the last 24 hours count. If there are at least 10, and fe
 next plans make half as many moves, or fewer, until enough predictions are right.
 
 A broker with hardly any bundles is filled after two minutes, even if the level of the cluster is below `floor`. Trim
-then plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`.
+then plans these moves as if the machines were smaller, so that the busiest broker would be at twice `floor`. Other
+brokers below their level get bundles, too.
 
 During a rollout (two brokers left within 15 minutes) nothing is balanced.
 
@@ -162,9 +163,8 @@ class _TrimCycle:
         if plan is not None:
             return self.made(plan, self.memory, why)
         filling = self.filled()
-        if filling is not None:
-            return filling
-        return _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
+        nothing = _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
+        return nothing if filling is None else filling
 
     def idle(self, busiest: float) -> str:
         """Why a cluster is left alone whose busiest broker is at `busiest` percent, below `floor`."""
@@ -173,21 +173,21 @@ class _TrimCycle:
         return messages.below_floor(busiest, self.params.floor, brokers.names, measured)
 
     def filled(self) -> Shedding | None:
-        """The plan that gives bundles to brokers that have hardly any, at any usage; None if that is not worth it."""
-        names = self.cluster.brokers.names
+        """The plan that gives bundles to vacant brokers, and to others below their level; None if not worth it."""
+        names, below = self.cluster.brokers.names, self.replay.away[-1] < 0
         begun = self.memory.get("filling", ()) if self.watch.campaign else ()
-        vacant = (self.replay.vacant | np.isin(names, begun) if begun else self.replay.vacant) & self.receivers
-        if not somewhere(vacant):
+        filled = (self.replay.vacant | (np.isin(names, begun) & below)) & self.receivers
+        if not somewhere(filled):
             return None
         usage, floor = self.replay.usage[-1].max(axis=1), self.params.floor / 100
         busiest, lowest = usage.max(), (usage - self.replay.away[-1] / 100).min()
         factor = max(1.0, 2 * floor / busiest) if 0 < lowest < floor and busiest > 0 else 1.0
-        watch = replace(self.watch, filling=True)
-        plan, _ = replace(self, replay=self.replay.magnified(factor), watch=watch, receivers=vacant).levelled()
+        watch, low = replace(self.watch, filling=True), self.receivers & (filled | below)
+        plan, _ = replace(self, replay=self.replay.magnified(factor), watch=watch, receivers=low).levelled()
         if plan is None:
             return None
-        filled = [names[row] for row in np.flatnonzero(vacant).tolist()]
-        return self.made(plan, {**self.memory, "filling": filled}, messages.filled(filled, len(plan.moves), plan.cut))
+        few = [names[row] for row in np.flatnonzero(filled).tolist()]
+        return self.made(plan, {**self.memory, "filling": few}, messages.filled(few, len(plan.moves), plan.cut))
 
     def levelled(self) -> tuple[_Plan | None, str]:
         """The plan of the longest window that has a cause and a plan worth its price, and the cause in words.
