@@ -21,7 +21,7 @@ from trimtab_operator.decision_log.record import DecisionRecord, Held, ManualMov
 from trimtab_operator.decision_log.store import DECISIONS, FACTS, KEPT, decision_store, facts
 from trimtab_operator.kube.config_map_store import UnreadableContentError, size
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.state.departures import Departures
+from trimtab_operator.observe.departures import Departures
 from trimtab_pipeline.api import LoadSource
 from trimtab_pipeline.history.dataset import POLICIES, HistoryDataset
 from trimtab_pipeline.history.decisions import DecisionHistories, decisions

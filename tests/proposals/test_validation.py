@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ from trimtab_operator.actuators import DryRunActuator
 from trimtab_operator.proposals.executor import Executor, ValidationContext, obstacle
 from trimtab_operator.proposals.model import Cost, Proposal
 from trimtab_operator.proposals.progress import Execution
-from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.pulsar_link import PulsarLink
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
@@ -55,7 +55,7 @@ def test_many_moves_that_are_refused_at_once_leave_others_their_turn() -> None:
     offered = Proposal("p", 1, 0.0, 1.0, moves, (), names, ("x", "y"), (), (), Cost(0, 0))
     context: Any = env().cluster
     context.now, context.brokers_of = lambda: 0.0, lambda _: {name: broker(name, ready=False) for name in "xyz"}
-    context.departures = lambda _: Departures()
+    context.pods, context.known_nodes = SimpleNamespace(items={}), dict
     run = PolicyRun(SETTINGS, DryRunActuator(), StaticSource(cluster()), PolicyState())
 
     async def turns_of_others() -> int:

@@ -14,9 +14,9 @@ from strategy_testing.clusters import cluster
 from trimtab_operator.kube.broker_records import node_record
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
+from trimtab_operator.observe.departures import Departures
 from trimtab_operator.reconcile.brokers import drain_condition
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.watched_namespaces import following
 

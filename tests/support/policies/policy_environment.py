@@ -21,9 +21,8 @@ from trimtab_operator.kube.events import EventPoster
 from trimtab_operator.kube.leader_election import LEASE
 from trimtab_operator.kube.naming import bundle_name, parse_pulsar_bundle
 from trimtab_operator.loop.policy_loop import PolicyLoop
-from trimtab_operator.state.cluster import ClusterState
+from trimtab_operator.state.cluster import ClusterState, LostBrokers
 from trimtab_operator.state.clusters import Clusters
-from trimtab_operator.state.departures import LostBrokers
 from trimtab_operator.state.pending_moves import PendingMoves
 from trimtab_operator.telemetry.metrics import Metrics
 from trimtab_operator.watched_namespaces import following

@@ -11,7 +11,7 @@ from faulty_api import until
 from policy_environment import PolicyEnvironment
 from static_sources import StaticSource
 from trimtab_operator.app import discover_once
-from trimtab_operator.state.departures import POD_NAME, REVISION
+from trimtab_operator.observe.departures import POD_NAME, REVISION
 from trimtab_strategies.model import CPU, THROUGHPUT_IN
 
 

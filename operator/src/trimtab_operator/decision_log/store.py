@@ -25,9 +25,9 @@ from trimtab_operator.kube.config_map_store import (
     check_version,
 )
 from trimtab_operator.kube.naming import policy_part
+from trimtab_operator.observe.departures import Departures, departures_of
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
-from trimtab_operator.state.departures import Departures
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.metrics import PolicyMetrics
@@ -149,7 +149,7 @@ class Recorder:
         """Write the policy, and `facts` of brokers and namespaces, into the history, if there is one."""
         sources, load, plan = self.cluster.sources, result.load, result.plan
         if isinstance(sources, KeepsFacts) and load is not None and plan is not None:
-            known = facts(load, plan.target_weights, self.cluster.departures(self.policy))
+            known = facts(load, plan.target_weights, departures_of(self.cluster, self.policy))
             name, memory = f"{self.cluster.namespace}/{self.policy}", json.loads(remembered.to_json())
             try:
                 await asyncio.to_thread(sources.write_facts, name, load.now, known, FACTS)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.resources.common import LONGEST, Day, Window, WindowKind
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
@@ -54,7 +55,7 @@ class Schedule:
 
     def _decide_for_departures(self, policy: str) -> None:
         """Make a cycle due if another broker must be emptied, for a drain or before its restart."""
-        departures = self.cluster.departures(policy)
+        departures = departures_of(self.cluster, policy)
         leaving = departures.drained | (departures.rollout.following if departures.rollout.restarted else frozenset())
         if leaving - self.leaving:
             self.at_once()

@@ -16,9 +16,9 @@ from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.move_costs import Measured
 from trimtab_operator.kube.pod_limits import LIMITED
 from trimtab_operator.kube.records import BundleRecord, TopicNamespaceRecord
+from trimtab_operator.observe.departures import NO_DEPARTURES, Departures, departures_of
 from trimtab_operator.observe.limits import NO_FACTS, PodFacts, pod_facts
 from trimtab_operator.state.cluster import ClusterState
-from trimtab_operator.state.departures import NO_DEPARTURES, Departures
 from trimtab_operator.state.hash_rings import seniority
 from trimtab_operator.state.pending_moves import PendingMove
 from trimtab_operator.state.pulsar_link import CrossCheck
@@ -223,7 +223,7 @@ def cluster_records(cluster: ClusterState, settings: Settings, *, of_bundles: bo
         traits=traits(brokers, cluster.stores.pods.items, load_manager=load_manager),
         facts=pod_facts(brokers, cluster.stores.pods.items, cluster.known_nodes(), settings.prometheus),
         expected=still_expected(cluster.expected, cluster.clock()),
-        departures=cluster.departures(settings.name),
+        departures=departures_of(cluster, settings.name),
         admin=cluster.link.urls if settings.asks_brokers else {},
         cross_check=cluster.link.cross_check if cluster.link.linked else None,
         publish_gaps=publish_gaps(cluster.move_costs() or {}),

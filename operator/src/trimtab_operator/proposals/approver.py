@@ -18,6 +18,7 @@ from trimtab_operator.kube.broker_records import BrokerRecord
 from trimtab_operator.kube.client import POLICIES, ConflictError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import ConfigMapStore, UnreadableContentError
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.proposals.automatic import BY_CRITERIA, Findings, failed_criterion
 from trimtab_operator.proposals.commands import Asked, Command, left_behind, proposal_of, refusal, take_off
 from trimtab_operator.proposals.executor import Executor
@@ -273,7 +274,7 @@ class Approver:
         if proposal is None:
             return False
         brokers = self.cluster.brokers_of(self.policy)
-        draining = [name for name in self.cluster.departures(self.policy).drained if self.cluster.served.get(name)]
+        draining = [name for name in departures_of(self.cluster, self.policy).drained if self.cluster.served.get(name)]
         if (why := outdated(proposal, settings.generation, brokers, draining)) is not None:
             await self._pass(Event.SUPERSEDE, f"proposal {proposal.id} was superseded: {why}")
         elif self.cluster.now() >= proposal.expires_at:

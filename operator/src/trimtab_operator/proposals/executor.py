@@ -22,6 +22,7 @@ from trimtab_operator.kube.client import BUNDLE_SPLITS, BUNDLES, NotFoundError
 from trimtab_operator.kube.conditions import epoch
 from trimtab_operator.kube.naming import BundleObjects, split_name
 from trimtab_operator.kube.records import BundleRecord, bundle_record, split_record
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.proposals.progress import Execution
 from trimtab_operator.resources.bundle import BundleState
 from trimtab_operator.resources.bundle_split import Phase
@@ -214,7 +215,7 @@ class Executor:
         self.execution.held.clear()
         moved = run.state.moved_last_hour(self.cluster.now())
         brokers = self.cluster.brokers_of(run.settings.name)
-        closed = self.cluster.departures(run.settings.name).closed
+        closed = departures_of(self.cluster, run.settings.name).closed
         context = ValidationContext(self.cluster, run.settings, brokers, moved, trusted, closed)
         await self._ask_for_splits(run, context)
         while (free := run.settings.max_moves_in_flight - self.execution.in_flight) > 0:

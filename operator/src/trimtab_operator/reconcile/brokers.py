@@ -16,6 +16,7 @@ from trimtab_operator.kube.broker_records import BrokerRecord, PodRecord
 from trimtab_operator.kube.client import BROKERS, ConflictError, NotFoundError, RefusedError
 from trimtab_operator.kube.conditions import CLOCKS_DIFFER, epoch, set_condition, timestamp
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.resources.broker import DISCOVERED
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.conditions import BrokerCondition, ConditionReason
@@ -170,7 +171,7 @@ class DrainReporter:
 
     async def publish(self, settings: Settings) -> None:
         """Write the conditions that have changed, and an Event for each broker that became empty. Raises `ApiError`."""
-        departures = self.cluster.departures(settings.name)
+        departures = departures_of(self.cluster, settings.name)
         drained = departures.drained
         for name, broker in self.cluster.brokers_of(settings.name).items():
             if name in departures.ending:

@@ -15,6 +15,7 @@ from trimtab_operator.budget.admission import MoveRequest, admit
 from trimtab_operator.confirm import BundleRepairs, DesiredOwner, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
 from trimtab_operator.reconcile.brokers import left_behind
 from trimtab_operator.state.budget_prices import UNRESTRAINED
@@ -60,7 +61,7 @@ class BundleReconciler:
         def mine(bundle: str) -> bool:
             return self.cluster.cares(settings.name, bundle)
 
-        lost, ending = self._lost(settings, now), self.cluster.departures(settings.name).ending
+        lost, ending = self._lost(settings, now), departures_of(self.cluster, settings.name).ending
         linked = self.cluster.link.linked
         overdue = {pending.bundle for pending in pending_moves.overdue(now, settings.move_timeout, mine, turns=linked)}
         await publisher.outcomes(pending_moves.outcomes(mine))
@@ -197,7 +198,7 @@ class BundleReconciler:
     def _appearing(self, policy: str) -> bool:
         """Whether a restarted pod is ready, but does not count as a broker yet."""
         brokers, now = self.cluster.brokers_of(policy), self.cluster.clock()
-        if all(brokers[name].ready for name in self.cluster.departures(policy).rollout.restarted):
+        if all(brokers[name].ready for name in departures_of(self.cluster, policy).rollout.restarted):
             self._waits_until = inf
             return False
         self._waits_until = min(self._waits_until, now + APPEARS_WITHIN)

@@ -21,7 +21,6 @@ from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
 from trimtab_operator.state.budget_account import BudgetAccount
-from trimtab_operator.state.departures import Departures, LostBrokers, departures
 from trimtab_operator.state.hash_rings import HashRings
 from trimtab_operator.state.other_leaders import Term
 from trimtab_operator.state.ownership_changes import OwnershipChanges
@@ -44,6 +43,25 @@ from trimtab_strategies.sizing import Sizing
 
 FRESH_FOR = 120.0
 """Seconds without an event, bookmark or list after which a store no longer counts as up to date."""
+
+
+@dataclass(slots=True)
+class LostBrokers:
+    """Since when each broker has been missing, in monotonic seconds.
+
+    A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
+    """
+
+    since: dict[str, float] = field(default_factory=dict)
+
+    def update(self, present: Iterable[str], expected: Iterable[str], now: float) -> None:
+        """Record at `now` which of the `expected` brokers (those that exist or own a bundle) are not `present`."""
+        missing = set(expected) - set(present)
+        self.since = {name: self.since.get(name, now) for name in missing}
+
+    def lost(self, now: float, after: float) -> frozenset[str]:
+        """Brokers that have been missing for too long. after: the longest time that is allowed, in seconds."""
+        return frozenset(name for name, since in self.since.items() if now - since > after)
 
 
 @dataclass(slots=True)
@@ -331,10 +349,6 @@ class ClusterState:
         if broker.pod:
             return broker.pod in self.stores.pods.items
         return not broker.discovered or self.link.ids is None or broker.name in self.link.ids
-
-    def departures(self, policy: str) -> Departures:
-        """The brokers of a policy that are leaving."""
-        return departures(self.brokers_of(policy), self.stores.pods.items, self.known_nodes(), self.now())
 
     def known_nodes(self) -> Mapping[str, NodeRecord]:
         """The nodes by name; empty where they are not watched."""

@@ -51,10 +51,6 @@ _TOO_LARGE = 2**63
 _LONGEST_TEXT = 4096
 """Maximum number of characters of a text that is compared with the names of choices."""
 
-
-_SHARED = frozenset({"apiVersion", "kind", "metadata"})
-"""Fields of every object."""
-
 _PARAMETERS = "; its parameters belong in spec.source.prometheus.parameters"
 
 
@@ -68,8 +64,7 @@ def valid_manifest(document: Document) -> dict[str, Any]:
     if wrong := list(refusals(document.data)):
         errors = [f"{document.file}:{document.line(found.at)}: {spelt(found.at)}: {found.text}" for found in wrong]
         raise CommandError(some(errors, 3, "; "))
-    valid: dict[str, Any] = as_stored(document.data)
-    return valid
+    return dict(as_stored(document.data))
 
 
 def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
@@ -83,7 +78,7 @@ def refusals(data: Mapping[str, Any]) -> Iterator[Found]:
         meant = f"did you mean {near[0]}?" if near else f"the kinds are: {', '.join(names)}"
         yield _error(("kind",), "unknown-kind", f"{_quoted(data.get('kind'))} is not a kind of {API_VERSION}; {meant}")
     else:
-        yield from _of_kind(data, kind)
+        yield from islice(chain(_metadata(data.get("metadata")), _invalid(data, kind)), _MOST_FINDINGS)
 
 
 @cache
@@ -93,14 +88,12 @@ def _whole_object(kind: Kind) -> type[BaseModel]:
     return create_model(kind.kind, __base__=YamlModel, **fields)
 
 
-def _of_kind(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
-    yield from islice(chain(_metadata(data.get("metadata")), _invalid(data, kind)), _MOST_FINDINGS)
-
-
 def _invalid(data: Mapping[str, Any], kind: Kind) -> Iterator[Found]:
     """Errors in the fields of an object, and violations of the rules about several fields."""
     schema = _schemas()[kind.kind]
-    given = as_stored({key: value for key, value in data.items() if key not in _SHARED}, schema)
+    given = as_stored(
+        {key: value for key, value in data.items() if key not in {"apiVersion", "kind", "metadata"}}, schema
+    )
     try:
         # A value with a tag such as !!binary becomes a list, which is refused where a text belongs.
         text = json.dumps(given, default=lambda tagged: [str(tagged)])

@@ -15,6 +15,7 @@ from typing import Any
 from trimtab_operator.kube.client import BUNDLES, ConflictError, NotFoundError
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import SEEN, WITHDRAWN, BundleRecord, bundle_record
+from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.pulsar.bridge.ownership import OwnershipSource
 from trimtab_operator.pulsar.bridge.unload_request import (
     AfterLanding,
@@ -215,7 +216,7 @@ class BundleUnload:
 
     def _unfit(self, record: BundleRecord) -> frozenset[str]:
         """Brokers that take no bundles, are being drained, or are not ready."""
-        departures = self.cluster.departures(self.cluster.caretaker(record))
+        departures = departures_of(self.cluster, self.cluster.caretaker(record))
         brokers = self.cluster.stores.brokers.items.values()
         return departures.closed | departures.drained | {broker.name for broker in brokers if not broker.ready}
 

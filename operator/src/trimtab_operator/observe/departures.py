@@ -1,4 +1,4 @@
-"""Brokers that are leaving: terminating, drained, next in a rolling restart, or lost. Pure.
+"""Brokers that are leaving: terminating, drained, or next in a rolling restart.
 
 A StatefulSet restarts its pods one by one, from the highest ordinal down. The label `controller-revision-hash` names
 the revision of a pod. The ordinals and ages of the pods tell which revision is the newest. Only pods are read. So the
@@ -14,10 +14,11 @@ hold back shedding any longer.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
+from trimtab_operator.state.cluster import ClusterState
 from trimtab_strategies.model import ClusterLoad, HeldBack, Reason
 from trimtab_strategies.planner.drain import Drains
 
@@ -95,6 +96,11 @@ class Departures:
 
 NO_DEPARTURES = Departures()
 """No broker is leaving."""
+
+
+def departures_of(cluster: ClusterState, policy: str) -> Departures:
+    """The brokers of a policy that are leaving now."""
+    return departures(cluster.brokers_of(policy), cluster.stores.pods.items, cluster.known_nodes(), cluster.now())
 
 
 def departures(
@@ -198,22 +204,3 @@ def _known(time: float) -> float:
 def _not_believed(load: ClusterLoad, young: frozenset[str]) -> list[str]:
     trusted = dict(zip(load.brokers.names, load.brokers.trusted.tolist(), strict=True))
     return sorted(name for name in young if not trusted.get(name, True))
-
-
-@dataclass(slots=True)
-class LostBrokers:
-    """Since when each broker has been missing, in monotonic seconds.
-
-    A new process starts with an empty table, so each broker gets the whole `lostAfter` again.
-    """
-
-    since: dict[str, float] = field(default_factory=dict)
-
-    def update(self, present: Iterable[str], expected: Iterable[str], now: float) -> None:
-        """Record at `now` which of the `expected` brokers (those that exist or own a bundle) are not `present`."""
-        missing = set(expected) - set(present)
-        self.since = {name: self.since.get(name, now) for name in missing}
-
-    def lost(self, now: float, after: float) -> frozenset[str]:
-        """Brokers that have been missing for too long. after: the longest time that is allowed, in seconds."""
-        return frozenset(name for name, since in self.since.items() if now - since > after)

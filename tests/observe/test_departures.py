@@ -14,7 +14,7 @@ from records import broker, bundle, moving_bundle, pod
 from strategy_testing.clusters import cluster
 from trimtab_operator.confirm import DesiredOwner, repairs_of
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
-from trimtab_operator.state.departures import (
+from trimtab_operator.observe.departures import (
     POD_NAME,
     REVISION,
     SETTLES,
