@@ -14,9 +14,9 @@ from strategy_testing.clusters import cluster
 from trimtab_operator.kube.broker_records import node_record
 from trimtab_operator.kube.store import Store
 from trimtab_operator.kube.wire import NODES
+from trimtab_operator.observe import departures
 from trimtab_operator.observe.departures import Departures
 from trimtab_operator.reconcile.brokers import drain_condition
-from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_operator.watched_namespaces import following
 
@@ -126,7 +126,7 @@ def test_a_drained_broker_whose_pod_is_replaced_stays_drained_and_is_reported_on
         await env.reconcile(after=1)
         assert condition(env, "b") == ("True", "Drained")
         with monkeypatch.context() as patch:
-            patch.setattr(ClusterState, "departures", lambda *_: Departures(ending=frozenset({"b"})))
+            patch.setattr(departures, "departures", lambda *_: Departures(ending=frozenset({"b"})))
             await env.reconcile(after=1)
             assert condition(env, "b") == ("True", "Drained")
         await env.reconcile(after=1)
