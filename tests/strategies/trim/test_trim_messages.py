@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 
 from trim_world import Play, World, skewed, spread
@@ -21,7 +23,9 @@ def test_the_texts_name_the_broker_and_the_figures() -> None:
     assert level.text == f"broker-4 is 2.4 points above its level, 3.0 above broker-0; {needed}"
     assert young.reasons == [Reason.AVERAGING]
     now = "broker-4 is 36.0 points above its level, 45.0 above broker-0, for 1 minute now"
-    assert young.text == f"{now}; {needed}, the larger the sooner"
+    at = datetime.fromtimestamp(young.world.now + 6 * 60, UTC)  # the world is a minute after the decision
+    acts = f"acts by {at:%H:%M} UTC if it lasts and a plan pays"
+    assert young.text == f"{now}; {needed}, the larger the sooner; {acts}"
     assert floor.reasons == [Reason.BELOW_MINIMUM]
     assert floor.text == "the busiest broker is at 40 %; balancing begins at 60 % (trim.floor); 40 or less would act"
     assert price.reasons == [Reason.BELOW_MINIMUM]
@@ -74,8 +78,7 @@ def test_after_a_spike_the_texts_say_how_long_the_next_one_must_last() -> None:
     play.memory = {"spikes": [[play.world.now, 5.0]]}
     play.minutes(2)
 
-    ended = "that last for 8 minutes, as one of 5 minutes ended by itself within the last hour"
-    assert play.text.endswith(ended)
+    assert "that last for 8 minutes, as one of 5 minutes ended by itself within an hour; acts by " in play.text
 
 
 def test_a_rollout_says_who_left_last_and_when_balancing_goes_on() -> None:

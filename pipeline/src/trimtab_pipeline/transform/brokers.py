@@ -134,8 +134,7 @@ def _age(known: dict[str, FloatArray], at: float) -> FloatArray:
 def _behind(signals: _Signals, targets: pa.Table) -> FloatArray:
     """(n,) seconds by which samples of usage are behind those of traffic now and in the last cycle; 0 if unsteady.
 
-    Traffic has the time of its scrape, usage often that of the kubelet. If usage keeps coming and is as late as before,
-    the kubelet's clock is behind. Usage that has stopped does not come, or gets later.
+    Traffic has the time of its scrape, usage often the kubelet's. If usage keeps coming as late, that clock is behind.
     """
     used, now = (signals.column(name) for name in TIMES)
     used_before, before = (floats(targets, _LAST[name]) for name in TIMES)

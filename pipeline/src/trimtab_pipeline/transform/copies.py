@@ -82,9 +82,7 @@ def replaced(copies: Sequence[Copy], *, counter: bool) -> list[bool]:
 
 
 def _stopped_at(one: FloatArray, other: FloatArray) -> bool:
-    """Whether `one` has samples from before `other` began, and one and the same value since then; `other` has not
-    ended before.
-    """
+    """Whether `one` has samples from before `other` began, one value since then, and none from after `other`."""
     begin, end = other[[0, -1], 0]
     since = one[np.searchsorted(one[:, 0], begin) :]
     before, lasts = one[0, 0] < begin - _LIVE * _interval(one), one[-1, 0] <= end + _LIVE * _interval(other)

@@ -131,10 +131,7 @@ class BundleUnload:
     async def _land(
         self, request: UnloadRequest, former: str, times: tuple[float, float], unloads: int
     ) -> UnloadResult:
-        """Report a completed move, and confirm it. times: epoch seconds of the request and of its answer.
-
-        The report comes first, because the write is repeated without it if the object has changed meanwhile.
-        """
+        """Report a completed move, then confirm it: only the write may be repeated. times: see `_report_landed`."""
         self._report_landed(request, former, (*times, self.cluster.now()), unloads)
         await self._confirm(request)
         return UnloadResult.LANDED

@@ -141,14 +141,19 @@ def _needed(share: float, hot: float, apart: float) -> str:
 
 
 def _longer(watch: Watch, lasted: float) -> str:
-    """For how long a difference must last, in words. lasted: minutes for which it has lasted."""
-    text = f" that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes, the larger the sooner"
+    """For how long a difference must last, in words, and when that is. lasted: minutes for which it has lasted."""
+    needed, text = float(WINDOWS[0]), f" that last for {WINDOWS[-1]} to {WINDOWS[0]} minutes, the larger the sooner"
     if watch.patience:
-        ended = f"one of {watch.spike:.0f} minutes ended by itself within the last hour"
-        return f" that last for {watch.patience:.0f} minutes, as {ended}"
-    if watch.young and not watch.campaign and lasted > WINDOWS[0]:
-        return f"{text}; load that is new must last for {SURGE:.0f} minutes in the first half hour"
-    return text
+        needed = watch.patience
+        text = (
+            f" that last for {needed:.0f} minutes, as one of {watch.spike:.0f} minutes ended by itself within an hour"
+        )
+    elif watch.young and not watch.campaign and lasted > needed:
+        needed, text = SURGE, f"{text}; load that is new must last for {SURGE:.0f} minutes in the first half hour"
+    if not 0 < lasted < needed:
+        return text
+    hour, minute = divmod(int(watch.now / 60 + needed - lasted) % 1440, 60)
+    return f"{text}; acts by {hour:02}:{minute:02} UTC if it lasts and a plan pays"
 
 
 def _two_digits(value: float) -> str:
