@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from trimtab_operator.budget.account import StoredAccount
 from trimtab_operator.budget.left import in_words
 from trimtab_operator.kube.config_map_store import UnreadableContentError
-from trimtab_operator.state.budget_account import StoredAccount
 from trimtab_strategies.budget import (
     HOUR,
     TINY,

@@ -13,8 +13,8 @@ from faulty_api import until
 from manifests import topic_namespace
 from policy_environment import PolicyEnvironment, RunPolicy, refit
 from strategy_testing.clusters import cluster
+from trimtab_operator.budget.account import BudgetAccount
 from trimtab_operator.kube.client import RefusedError
-from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_strategies.budget import HOUR, BudgetLedger
 
 pytestmark = pytest.mark.apiserver

@@ -23,6 +23,7 @@ from move_memory import Kept, approver_with, kept_of, proposal, stored
 from objects import Objects, Raw, Request
 from process import MemoryApi, Node, Processes
 from trimtab_operator.actuators import DeclarativeActuator
+from trimtab_operator.budget.prices import Prices
 from trimtab_operator.kube.errors import ApiError
 from trimtab_operator.kube.naming import BUDGET, bundle_name
 from trimtab_operator.kube.records import WITHDRAWN
@@ -31,7 +32,6 @@ from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.resources.policy import Mode
 from trimtab_operator.resources.policy_status import PLAN_ANNOTATION, REBALANCE_ANNOTATION
 from trimtab_operator.splits.steps import owner_of, owner_pending
-from trimtab_operator.state.budget_prices import Prices
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.status.publisher import StatusPublisher

@@ -263,11 +263,11 @@ MUTANTS: tuple[Mutant, ...] = (
         _always({}), budgeted_moves(), PENDING,
     ),
     Mutant(
-        f"{_P}state.budget_account:BudgetAccount.keep", "what a move spends is not stored",
+        f"{_P}budget.account:BudgetAccount.keep", "what a move spends is not stored",
         _nothing, hourly_moves(lag=False), SPENT,
     ),
     Mutant(
-        f"{_P}state.budget_account:ACCOUNT_FORMAT", "what was spent is stored without the version that was read",
+        f"{_P}budget.account:ACCOUNT_FORMAT", "what was spent is stored without the version that was read",
         lambda original: replace(original, epoch=None), hourly_moves(faults=1, takeovers=1), DELAYED,
     ),
     Mutant(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from trimtab_lab.simulation.deciders import Orders
-from trimtab_operator.state.budget_prices import UNRESTRAINED, Prices, together, too_dear
+from trimtab_operator.budget.prices import UNRESTRAINED, Prices, together, too_dear
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetLedger, BudgetRules, BudgetTally, Charge, Holder
 from trimtab_strategies.counterfactual.ownership import OwnerChange

@@ -1,4 +1,4 @@
-"""Disruption budgets: what they have left (`left`), and which moves they allow now (`admission`).
+"""Disruption budgets. `prices` has what each move costs, and `account` remembers what was charged.
 
-What was charged is remembered in `state.budget_account`, the prices of moves in `state.budget_prices`.
+`left` compares both with the budgets, `admission` charges the moves that fit, and `report` shows what was spent.
 """

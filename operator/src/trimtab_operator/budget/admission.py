@@ -14,11 +14,11 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab_operator.budget.account import Override
 from trimtab_operator.budget.left import in_words, recalled, rules_of, tally_of
+from trimtab_operator.budget.prices import UNKNOWN_PRICE, UNRESTRAINED, together
 from trimtab_operator.kube.client import ApiError
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.state.budget_account import Override
-from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, UNRESTRAINED, together
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import BudgetTally, Charge

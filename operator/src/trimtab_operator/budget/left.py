@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from trimtab_operator.budget.prices import UNKNOWN_PRICE, Prices, too_dear
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.records import BundleRecord
-from trimtab_operator.state.budget_prices import UNKNOWN_PRICE, Prices, too_dear
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import Settings
 from trimtab_strategies.budget import NO_BUDGET, BudgetLimit, BudgetRules, BudgetTally, Holder, Shortfall

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from trimtab_operator.budget.report import BudgetReporter
 from trimtab_operator.interference.controller import InterferenceController
 from trimtab_operator.loop.policy_memory import PolicyMemory
 from trimtab_operator.loop.policy_phase import Action, facts_of, phase_of
@@ -20,7 +21,6 @@ from trimtab_operator.reconcile.brokers import DrainReporter
 from trimtab_operator.reconcile.bundles import BundleReconciler
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import InvalidPolicyError, PolicyRun, Settings
-from trimtab_operator.status.budget import BudgetReporter
 from trimtab_operator.status.publisher import StatusPublisher
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 from trimtab_operator.actuators import WriteResult, apply_moves
 from trimtab_operator.aio import ended
+from trimtab_operator.budget.report import budget_uses
 from trimtab_operator.decide import decide_plan
 from trimtab_operator.decision_log.store import Recorder
 from trimtab_operator.kube.client import ApiError
@@ -46,7 +47,6 @@ from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import KnownTopics
 from trimtab_operator.state.strategy_state import PolicyState
 from trimtab_operator.state.target_weights import broker_weights
-from trimtab_operator.status.budget import budget_uses
 from trimtab_operator.status.metrics import hit_counts
 from trimtab_operator.status.publisher import StatusPublisher
 from trimtab_pipeline.api import SourceUnavailableError

@@ -12,13 +12,13 @@ from math import inf
 from trimtab_operator.actuators import WRITERS, Actuator, WriteResult, apply_moves
 from trimtab_operator.aio import at_most
 from trimtab_operator.budget.admission import MoveRequest, admit
+from trimtab_operator.budget.prices import UNRESTRAINED
 from trimtab_operator.confirm import BundleRepairs, DesiredOwner, repairs_of
 from trimtab_operator.decide import assign_owners
 from trimtab_operator.kube.records import BundleRecord
 from trimtab_operator.observe.departures import departures_of
 from trimtab_operator.observe.snapshot import Snapshot, observe, unmeasured_snapshot
 from trimtab_operator.reconcile.brokers import left_behind
-from trimtab_operator.state.budget_prices import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.settings import PolicyRun, Settings
 from trimtab_operator.state.splitting_bundles import unborn

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trimtab_operator.budget.account import BudgetAccount
 from trimtab_operator.kube.broker_records import BrokerRecord, NodeRecord, PodRecord
 from trimtab_operator.kube.client import POLICIES, Api
 from trimtab_operator.kube.events import EventPoster
@@ -20,7 +21,6 @@ from trimtab_operator.kube.records import BundleRecord, SplitRecord, TopicNamesp
 from trimtab_operator.kube.store import Store
 from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.urls import SERVICES_ALONE, AllowedUrls
-from trimtab_operator.state.budget_account import BudgetAccount
 from trimtab_operator.state.hash_rings import HashRings
 from trimtab_operator.state.other_leaders import Term
 from trimtab_operator.state.ownership_changes import OwnershipChanges

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from prometheus_client import Gauge
 
+from trimtab_operator.budget.prices import UNRESTRAINED
 from trimtab_operator.observe.snapshot import trusted_only
 from trimtab_operator.resources.budget import BudgetStatus
 from trimtab_operator.resources.policy_status import ProposalState
-from trimtab_operator.state.budget_prices import UNRESTRAINED
 from trimtab_operator.state.cluster import ClusterState
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.ownership_changes import ChangeKind

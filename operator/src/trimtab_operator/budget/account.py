@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from trimtab_operator.budget.prices import Prices
 from trimtab_operator.kube.client import Api
 from trimtab_operator.kube.config_map_store import (
     ConfigMapStore,
@@ -25,7 +26,6 @@ from trimtab_operator.kube.config_map_store import (
     reading,
 )
 from trimtab_operator.kube.naming import BUDGET
-from trimtab_operator.state.budget_prices import Prices
 from trimtab_strategies.budget import BudgetLedger, Charge, Price
 from trimtab_strategies.model import Reason
 
