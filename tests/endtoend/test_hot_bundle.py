@@ -25,12 +25,13 @@ def served(stage: SmallCluster) -> list[str]:
 
 
 def test_a_hot_bundle_is_split_and_spread(stage: SmallCluster) -> None:
+    stage.apply_policy(shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}})
+    stage.wait_condition("Ready", "True")  # from then on there are Broker objects, without which nothing is released
     stage.patch_bundle("t-n-0x20000000-0x40000000", owner="pulsar-broker-2")  # the two idle ones are about equal
     until("it is there", stage.settled)
     owner, before = stage.owners()[HOT], sum(stage.world.cpu().values())
-    stage.apply_policy(shedder={"type": "OverloadShedder", "overloadShedder": {"overloadThreshold": 100}})
-    stage.wait_condition("Ready", "True")
     stage.wait_cycles(4)  # until the rates show its new owner
+    stage.wait_condition("DataTrusted", "True")
 
     rule = {"type": "BundleSplitterTask", "bundleSplitterTask": {"maxThroughput": "30Mi", "maxRate": 1000000}}
     stage.edit_policy(mode="Auto", split=rule)
