@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from static_sources import StaticSources
 from trimtab_operator.cli import main
 from trimtab_operator.cli.commands import run
 from trimtab_pipeline.api import Observation, SourceUnavailableError, Topology
 from trimtab_strategies.hash_ring import parse_bundle
 from trimtab_strategies.model import RESOURCES, TRAFFIC, Brokers, ClusterLoad
+
+sys.path.append(str(Path(__file__).parents[1] / "policies"))  # this file is run as a program
+
+from static_sources import StaticSources
 
 CELLS = 64
 """Number of equal cells of a ring, each with its own load: so the loads of a bundle's parts add up to its load."""
