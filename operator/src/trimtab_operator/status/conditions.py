@@ -19,7 +19,7 @@ from trimtab_operator.resources.conditions import ConditionReason, PolicyConditi
 from trimtab_operator.resources.policy_status import PredictionScore
 from trimtab_operator.state.cycle_result import CycleResult
 from trimtab_operator.state.pulsar_link import NOT_ASKED, PulsarLink
-from trimtab_operator.status.sizing import sized
+from trimtab_operator.status.size_advice import sized
 from trimtab_strategies.model import (
     CPU,
     VERDICTS,

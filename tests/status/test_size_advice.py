@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from policy_environment import PolicyEnvironment, RunPolicy
 from strategy_testing.clusters import cluster
-from trimtab_operator.status.sizing import sized
+from trimtab_operator.status.size_advice import sized
 from trimtab_strategies.model import MEMORY, NETWORK_OUT, ClusterLoad, Reason
 from trimtab_strategies.sizing import UNASKED, Sizing, SizingTarget, most_used
 
