@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 POLICY = ROOT / "crds" / "trimtab.dev_balancingpolicies.yaml"
 
 BOUNDS = {
-    "lines in */src": 70_552,
+    "lines in */src": 70_551,
     "verbs": 27,
     "fields of BalancingPolicy.spec": 270,
     "bytes of README.md": 9_000,

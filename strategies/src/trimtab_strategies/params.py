@@ -95,10 +95,14 @@ def quantity(text: str) -> float:
     return amount
 
 
+def is_whole(value: Any) -> bool:
+    """Whether the API server reads a value as a whole number of 64 bits. YAML's 1e3 is a float, and JSON's 1000."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < _INT64 and value == int(value)
+
+
 def _quantity_text(value: Any) -> Any:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _INT64
-    # YAML's 1e3 is a floating-point number, and JSON's 1000 is the same
-    return str(int(value)) if number and value == value // 1 else value
+    return str(int(value)) if is_whole(value) else value
 
 
 def _checked(text: str) -> str:

@@ -73,8 +73,7 @@ def bundle_name(tenant: str, name: str, lower: str, upper: str) -> str:
 
 def split_name(bundle: str, boundaries: tuple[int, ...]) -> str:
     """Name of the BundleSplit that Trimtab creates to split the Bundle object `bundle` at the hashes `boundaries`."""
-    digest = hashlib.blake2s(",".join(map(str, boundaries)).encode(), digest_size=4).hexdigest()
-    return _slug(f"{bundle}-{digest}", exact=True, longest=LONGEST)
+    return _slug(f"{bundle}-{digest(','.join(map(str, boundaries)))}", exact=True, longest=LONGEST)
 
 
 def policy_part(part: str, policy: str) -> str:
@@ -95,9 +94,13 @@ def _slug(original: str, *, exact: bool, longest: int) -> str:
     plain = re.sub(r"[/:]", "-", original, count=1) if exact else ""
     if len(plain) <= longest and is_object_name(plain):
         return plain
-    digest = hashlib.blake2s(original.encode(), digest_size=4).hexdigest()
-    words = re.sub(r"[^a-z0-9]+", "-", original.lower()).strip("-")
-    return f"{words[: longest - len(digest) - 1]}-{digest}".lstrip("-")
+    words, hashed = re.sub(r"[^a-z0-9]+", "-", original.lower()).strip("-"), digest(original)
+    return f"{words[: longest - len(hashed) - 1]}-{hashed}".lstrip("-")
+
+
+def digest(text: str) -> str:
+    """Eight hex digits that tell `text` from others, in names and ids."""
+    return hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
 
 
 Raw = Mapping[str, Any]

@@ -6,7 +6,6 @@ proposals can be compared. The cost is the number of connections and topics that
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 from pydantic import TypeAdapter
 
+from trimtab_operator.kube import naming
 from trimtab_operator.kube.conditions import timestamp
 from trimtab_operator.kube.config_map_store import UnreadableContentError, check_version, reading
 from trimtab_operator.kube.move_costs import NOT_MEASURED, Measured, in_seconds
@@ -160,8 +160,7 @@ class Proposal:
         """The value of `id`."""
         moves = [(move.bundle, move.source, move.destination) for move in self.moves]
         splits = [(split.bundle, split.boundaries, split.destinations) for split in self.splits]
-        text = json.dumps([self.generation, self.made_at, moves, splits])
-        return hashlib.blake2s(text.encode(), digest_size=4).hexdigest()
+        return naming.digest(json.dumps([self.generation, self.made_at, moves, splits]))
 
     @property
     def empty(self) -> bool:

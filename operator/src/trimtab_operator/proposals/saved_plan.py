@@ -1,13 +1,13 @@
 """A saved plan: moves in a file that people read, edit and approve. `trimtab plan --save` writes it.
 
 `trimtab approve -f` puts the plan into an annotation of the policy, in the same request as the approval. So the API
-server checks the right to approve for exactly these moves, and nobody can exchange them before the operator reads them.
+server checks the right to approve for exactly these moves. Without that right, no client can change them before the
+operator reads them.
 The operator makes the policy's proposal of them (`commands.proposal_of`), and carries it out like any other.
 """
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from typing import Annotated, Literal, Self
 
@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from pydantic.alias_generators import to_camel
 
 from trimtab_operator.kube.config_map_store import packed, unpacked
-from trimtab_operator.kube.naming import object_name
+from trimtab_operator.kube.naming import digest, object_name
 from trimtab_strategies.model import Reason, counted, some
 
 KIND = "MovePlan"
@@ -101,7 +101,7 @@ def problem_of(error: ValidationError) -> str:
 
 def plan_id(sent: str) -> str:
     """The id of the proposal that a plan becomes: eight hex digits, the same however often the operator reads it."""
-    return hashlib.blake2s(sent.encode(), digest_size=4).hexdigest()
+    return digest(sent)
 
 
 def received(sent: str) -> MovePlan:

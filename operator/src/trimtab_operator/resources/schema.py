@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from trimtab_operator.resources.common import Status
+from trimtab_operator.resources.common import SET, Status
 
 Schema = dict[str, Any]
 
@@ -118,7 +118,7 @@ class _Translation:
 
     @staticmethod
     def _uniqueItems(result: Schema, _value: bool, _at: str) -> None:  # noqa: N802, FBT001
-        result["x-kubernetes-list-type"] = "set"
+        result.update(SET)
 
 
 def _without_null(source: Schema, at: str) -> Schema:

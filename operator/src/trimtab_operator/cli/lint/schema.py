@@ -34,7 +34,7 @@ from trimtab_operator.resources.common import API_VERSION
 from trimtab_operator.resources.crd import KINDS, Kind, manifest
 from trimtab_operator.resources.urls import safe_text
 from trimtab_strategies.model import some
-from trimtab_strategies.params import YamlModel
+from trimtab_strategies.params import YamlModel, is_whole
 
 Schema = Mapping[str, Any]
 
@@ -47,7 +47,6 @@ _SHOWN = 80
 """Maximum number of characters of a value in a message."""
 _MOST_FINDINGS = 200
 """Maximum number of findings in one object; a person starts with the first ones."""
-_TOO_LARGE = 2**63
 _LONGEST_TEXT = 4096
 """Maximum number of characters of a text that is compared with the names of choices."""
 
@@ -114,7 +113,7 @@ def as_stored(value: Any, schema: Schema | None = None) -> Any:
         return {key: as_stored(part, inside[key]) for key, part in kept.items()}
     if isinstance(value, list):
         return [as_stored(part, None if schema is None else _field(schema, (0,))) for part in value]
-    if _whole(value):
+    if is_whole(value):
         return int(value)
     return float(str(value)) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -199,7 +198,7 @@ def _wrong_amount(value: Any, schema: Schema) -> tuple[str, str]:
     """The word of the schema that a quantity violates, and the text."""
     if isinstance(value, str):
         return "pattern", _pattern(value, schema)
-    if _whole(value):
+    if is_whole(value):
         return "minimum", f"is {value}, but must be at least {schema['minimum']}"
     return "type", f"is {_quoted(value)}: write a whole number, or a quantity such as 10Mi"
 
@@ -216,7 +215,7 @@ def _like(value: Any, schema: Schema) -> str:
     form = FORMS.get(schema.get("pattern", ""))
     if form is None:
         return f": {meant}" if (meant := choice_meant(str(value), schema.get("enum", ()))) else ""
-    return f': "{value}s"' if form.meant is duration_meant and _whole(value) else f": {form.words}"
+    return f': "{value}s"' if form.meant is duration_meant and is_whole(value) else f": {form.words}"
 
 
 def _unquoted(value: Any, wanted: str, schema: Schema) -> str:
@@ -229,12 +228,6 @@ def _unquoted(value: Any, wanted: str, schema: Schema) -> str:
     if wanted == "object" and isinstance(value, str) and (meant := choice_meant(value[:_LONGEST_TEXT], types)):
         return f": {{type: {meant}}}"
     return ""
-
-
-def _whole(value: Any) -> bool:
-    """Whether the API server reads a value as a whole number, of 64 bits."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and abs(value) < _TOO_LARGE and value == int(value)
 
 
 _TYPES: Mapping[str, str] = {
