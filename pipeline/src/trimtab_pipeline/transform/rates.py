@@ -140,11 +140,10 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     order = np.lexsort((floats(points, "time"), keys.code))
     code, time, value = keys.code[order], floats(points, "time")[order], floats(points, "value")[order]
     each = _Groups(code)
-    step = np.diff(time, prepend=np.nan)
-    step[each.begin] = np.nan
-    value = _unwrapped(masked(value, np.isfinite(value)), step, each, np.isin(keys.texts("signal", code), _NETWORK))
-    gained = np.diff(value, prepend=np.nan)
-    gained[each.begin] = np.nan
+    value = masked(value, np.isfinite(value))
+    step, gained = (np.diff(column, prepend=np.nan) for column in (time, value))
+    step[each.begin] = gained[each.begin] = np.nan
+    value, gained = _unwrapped(value, gained, step, each, np.isin(keys.texts("signal", code), _NETWORK))
     newest, recent = each.high(time), time > cycle.at - cycle.window
     inside = time > (newest - cycle.window)[each.group]
     joined = step <= _JITTER * cycle.window
@@ -182,23 +181,23 @@ def _series(keys: _Keys, points: pa.Table, cycle: Cycle) -> Columns:
     return found
 
 
-def _unwrapped(value: FloatArray, step: FloatArray, each: _Groups, network: BoolArray) -> FloatArray:
-    """The values as if no counter of 32 bits had wrapped; NaN in a series that wraps too often.
+def _unwrapped(
+    value: FloatArray, gained: FloatArray, step: FloatArray, each: _Groups, network: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """`value` and `gained` as if no counter of 32 bits had wrapped; NaN in a series that wraps too often.
 
     A fall is a restart if a wrap would mean a much higher rate than that of all other pairs. step: seconds.
     """
-    gained = np.diff(value, prepend=np.nan)
     small = (each.high(value) < _WRAP)[each.group] & network
     wraps = small & (value - gained > _WRAP / 2) & (gained < -_WRAP / 2)
-    wraps[each.begin] = False
     if not wraps.any():
-        return value
+        return value, gained
     rate = np.divide(gained, step, out=np.full(len(step), np.nan), where=(step > 0) & (gained >= 0))
     wraps &= ~(gained + _WRAP > _FASTER * step * each.high(rate)[each.group])
     times = np.cumsum(wraps)
     often = each.sum(wraps) > np.maximum(_WRAPS * (each.end - each.begin), 1.0)
-    found: FloatArray = value + _WRAP * (times - times[each.begin][each.group])
-    return masked(found, ~often[each.group])
+    right, value = ~often[each.group], value + _WRAP * (times - times[each.begin][each.group])
+    return masked(value, right), masked(gained + _WRAP * wraps, right)
 
 
 def _measured(series: Columns, keys: _Keys, cycle: Cycle) -> Columns:

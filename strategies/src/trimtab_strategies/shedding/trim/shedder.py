@@ -163,8 +163,9 @@ class _TrimCycle:
         if plan is not None:
             return self.made(plan, self.memory, why)
         filling = self.filled()
-        nothing = _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
-        return nothing if filling is None else filling
+        if filling is not None:
+            return filling
+        return _nothing(Reason.BELOW_MINIMUM, why, self.memory) if why else self.waiting()
 
     def idle(self, busiest: float) -> str:
         """Why a cluster is left alone whose busiest broker is at `busiest` percent, below `floor`."""
